@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tiergate/rewrite"
+)
+
+// Dial opens the broker side of a session. It is called off the loops, may block
+// until ctx ends, and is called concurrently. The connection must be a *net.TCPConn:
+// the proxy takes its descriptor over.
+type Dial func(ctx context.Context) (net.Conn, error)
+
+// Verdicts tells whether topics have remote storage on. The proxy asks only where
+// rule 2 of the -6 answer needs it.
+type Verdicts interface {
+	// CachedRemoteStorage returns what is known now. It never blocks: loops call it.
+	CachedRemoteStorage(topic string) (enabled, known bool)
+	// ResolveRemoteStorage asks for what is not known and blocks until it has answers
+	// or ctx ends. Topics that stay unknown are absent from the result. It is called
+	// off the loops, concurrently.
+	ResolveRemoteStorage(ctx context.Context, topics []string) map[string]bool
+	// ObserveRemoteStorage is told of topics that a broker's -5 answer proved tiered.
+	// It never blocks: loops call it.
+	ObserveRemoteStorage(topics []string)
+}
+
+// Endpoint is one address that the proxy listens on.
+type Endpoint struct {
+	// Listener is the name of the configured listener that the endpoint belongs to: a
+	// metric label and a log attribute.
+	Listener string
+	// Address is host:port to listen on.
+	Address string
+	// Broker says in words which broker is behind: "bootstrap", "node 3",
+	// "kafka-0:9092". For logs only.
+	Broker string
+	// Dial opens the broker side of this endpoint's sessions.
+	Dial Dial
+	// Rules say how the endpoint's sessions treat requests and responses.
+	Rules rewrite.Rules
+}
+
+// Options configure a Server. Zero values mean the defaults that New fills in.
+type Options struct {
+	// Endpoints are bound by Start, all or none.
+	Endpoints []Endpoint
+	// Verdicts is required unless every endpoint has -6 off.
+	Verdicts Verdicts
+	// Loops is the number of event loops. Default: GOMAXPROCS.
+	Loops int
+	// MaxRequestBytes bounds the size field of a request. Default 256 MiB: above every
+	// sane socket.request.max.bytes (Kafka's default is 100 MiB) and below what TLS or
+	// HTTP bytes read as.
+	MaxRequestBytes int32
+	// MaxResponseBytes bounds the size field of a response. Default 2 GiB - 1, the most
+	// that the field can say, since fetch.max.bytes may be as large.
+	MaxResponseBytes int32
+	// MaxHeldBytes bounds a single frame that must be in memory whole to be changed.
+	// Default 32 MiB; a Metadata answer of 200,000 partitions takes about 10 MiB.
+	MaxHeldBytes int
+	// MaxInflight is the number of exchanges of one session after which its client is
+	// not read any more until the broker has answered. Default 1024.
+	MaxInflight int
+	// DialTimeout bounds opening the broker side, all addresses together. Default 10 s.
+	DialTimeout time.Duration
+	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict
+	// counts as unknown. Default 5 s.
+	VerdictTimeout time.Duration
+	// LingerTimeout bounds how long a half-closed session, or one that owes bytes to a
+	// side that takes none, may live on. Default 30 s.
+	LingerTimeout time.Duration
+	// Logger gets one line per fault. Default: discard.
+	Logger *slog.Logger
+	// Registerer gets the proxy's metrics. Default: none are registered.
+	Registerer prometheus.Registerer
+}

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rewrite
+
+// PendingUpload says on which connections -6 is answered by the proxy.
+type PendingUpload uint8
+
+const (
+	// PendingUploadAuto synthesises where the broker's own ListOffsets ends at 9 or
+	// 10, and touches nothing where the broker is native (11 and up).
+	PendingUploadAuto PendingUpload = iota
+	// PendingUploadAlways synthesises before native brokers too. For tests: the same
+	// broker then gives the look-ups and the answer to compare with.
+	PendingUploadAlways
+	// PendingUploadOff leaves ListOffsets and its row in ApiVersions alone.
+	PendingUploadOff
+)
+
+// Addresses maps node ids to the addresses that clients are told. Implementations
+// are immutable or safe for concurrent use, and never block: loops call them.
+type Addresses interface {
+	// Advertised returns the host and port of a node. mapped is false when the node
+	// has no port of its own; host and port are then those that the node would have
+	// if the map reached that far, so that no broker address leaks.
+	Advertised(nodeID int32) (host string, port int32, mapped bool)
+}
+
+// Nodes is told of the brokers that responses name. Never blocks: loops call it.
+type Nodes interface {
+	ObserveNode(nodeID int32, host string, port int32)
+}
+
+// Rules say how the sessions of one endpoint treat requests and responses. They are
+// immutable once in use.
+type Rules struct {
+	// PendingUpload is the mode of the -6 answer.
+	PendingUpload PendingUpload
+	// Addresses rewrites broker addresses; nil (direct mode) leaves them alone.
+	Addresses Addresses
+	// Nodes is told the real addresses before they are replaced; may be nil.
+	Nodes Nodes
+}
