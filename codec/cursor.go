@@ -198,12 +198,24 @@ func (c *Cursor) ArrayLen(minSize int) int {
 
 // Tags passes over a tag section; in Classic encoding there is none.
 func (c *Cursor) Tags() {
-	c.EachTag(func(uint32, []byte, int) {})
+	c.EachTag(func(Tag) {})
 }
 
-// EachTag walks a tag section and calls f with each tag's number, its content, and
-// the offset of that content; in Classic encoding there is none.
-func (c *Cursor) EachTag(f func(tag uint32, content []byte, off int)) {
+// Tag is one tagged field of a tag section.
+type Tag struct {
+	// Number is the tag as the message JSON gives it.
+	Number uint32
+	// SizeOff is the offset of the varint that says how long Content is.
+	SizeOff int
+	// Off is the offset of Content.
+	Off int
+	// Content points into the cursor's bytes.
+	Content []byte
+}
+
+// EachTag walks a tag section and calls f with each tag; in Classic encoding there
+// is none.
+func (c *Cursor) EachTag(f func(Tag)) {
 	if c.enc != Flexible {
 		return
 	}
@@ -213,12 +225,12 @@ func (c *Cursor) EachTag(f func(tag uint32, content []byte, off int)) {
 		c.Fail("%d tags in %d bytes", n, c.Left())
 	}
 	for i := 0; i < n && c.err == nil; i++ {
-		tag := c.Uvarint()
+		t := Tag{Number: c.Uvarint(), SizeOff: c.off}
 		size := int(c.Uvarint())
-		off := c.off
-		content := c.Skip(size)
+		t.Off = c.off
+		t.Content = c.Skip(size)
 		if c.err == nil {
-			f(tag, content, off)
+			f(t)
 		}
 	}
 }
