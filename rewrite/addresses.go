@@ -3,7 +3,10 @@
 
 package rewrite
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // unmappedPort is told for a node that not even a longer range could serve. Nothing
 // serves Kafka at port 1, so a client that tries it fails at once and stays with the proxy's
@@ -22,17 +25,28 @@ type PortRange struct {
 	FirstPort int32
 	// Count is the number of ports; FirstPort+Count-1 is 65535 at the most.
 	Count int32
+	// Taken are the ports, sorted, that other endpoints of this proxy listen on. A
+	// node outside the range is never told one of them: its client would reach
+	// another node there and not notice.
+	Taken []int32
 }
 
 // Advertised implements Addresses. A node outside the range gets the port that it
 // would have if the range reached that far, so that lengthening the range later moves
-// no node; where that is no port at all (below 1 or above 65535) it gets port 1.
+// no node; where that is no port at all (below 1 or above 65535), or one of Taken, it
+// gets port 1.
 func (r PortRange) Advertised(nodeID int32) (host string, port int32, mapped bool) {
 	// int64: node ids go up to MaxInt32, and the sum must not wrap.
 	index := int64(nodeID) - int64(r.FirstNodeID)
 	p := index + int64(r.FirstPort)
+	if index >= 0 && index < int64(r.Count) {
+		return r.Host, int32(p), true
+	}
 	if p < 1 || p > math.MaxUint16 {
 		return r.Host, unmappedPort, false
 	}
-	return r.Host, int32(p), index >= 0 && index < int64(r.Count)
+	if _, taken := slices.BinarySearch(r.Taken, int32(p)); taken {
+		return r.Host, unmappedPort, false
+	}
+	return r.Host, int32(p), false
 }

@@ -14,6 +14,8 @@ func TestPortRangeAdvertised(t *testing.T) {
 	fromHundred := PortRange{Host: "2001:db8::1", FirstNodeID: 100, FirstPort: 65530, Count: 6}
 	low := PortRange{Host: "h", FirstNodeID: 10, FirstPort: 3, Count: 2}
 
+	neighbours := PortRange{Host: "h", FirstPort: 9200, Count: 10, Taken: []int32{9192, 9210, 9211, 9644}}
+
 	f := func(r PortRange, nodeID int32, want string) {
 		t.Helper()
 		host, port, mapped := r.Advertised(nodeID)
@@ -40,4 +42,11 @@ func TestPortRangeAdvertised(t *testing.T) {
 	f(low, 8, "h 1 false")
 	f(low, 7, "h 1 false")
 	f(low, 0, "h 1 false")
+
+	f(neighbours, 9, "h 9209 true")
+	f(neighbours, 10, "h 1 false")
+	f(neighbours, 11, "h 1 false")
+	f(neighbours, 12, "h 9212 false")
+	f(neighbours, 444, "h 1 false")
+	f(neighbours, -8, "h 1 false")
 }
