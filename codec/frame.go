@@ -107,19 +107,29 @@ var (
 )
 
 // Check returns nil for a size field (of at least SizeLen bytes) that is within the
-// limits, and otherwise a fault that says in plain words what the bytes probably
-// are. A TLS handshake or alert record read as a size is about 352 or 336 MiB.
+// limits.
 func (l Limits) Check(size []byte) error {
-	n := Size(size)
-	switch {
-	case (size[0] == 0x16 || size[0] == 0x15) && size[1] == 0x03 && size[2] <= 0x04:
-		return fmt.Errorf("%w: the first bytes are %x", ErrTLSBytes, size[:SizeLen])
-	case string(size[:SizeLen]) == "GET " || string(size[:SizeLen]) == "POST" || string(size[:SizeLen]) == "HEAD" || string(size[:SizeLen]) == "HTTP":
-		return fmt.Errorf("%w: the first bytes are %q", ErrHTTPBytes, size[:SizeLen])
+	switch n := Size(size); {
 	case n < l.Min:
 		return fmt.Errorf("%w: %d bytes, at least %d are needed", ErrFrameImpossible, n, l.Min)
 	case n > l.Max:
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameTooLarge, n, l.Max)
+	}
+	return nil
+}
+
+// ForeignBytes returns an error that says in plain words what the first bytes of a
+// connection probably are when they are no Kafka frame: a TLS handshake (0x16) or
+// alert (0x15) record, which as a size would say 352 or 336 MiB, or an HTTP message.
+// first holds at least SizeLen bytes.
+func ForeignBytes(first []byte) error {
+	first = first[:SizeLen]
+	if (first[0] == 0x16 || first[0] == 0x15) && first[1] == 0x03 && first[2] <= 0x04 {
+		return fmt.Errorf("%w: the first bytes are %x", ErrTLSBytes, first)
+	}
+	switch string(first) {
+	case "GET ", "POST", "HEAD", "PUT ", "HTTP", "PRI ":
+		return fmt.Errorf("%w: the first bytes are %q", ErrHTTPBytes, first)
 	}
 	return nil
 }

@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is one socket of a session. The loop owns it.
+type conn struct {
+	fd      int
+	session *session
+	// readable and writable are set by edges from the poller and cleared by EAGAIN, or
+	// by a read or write that moved less than it could.
+	readable, writable bool
+	// hungUp: the peer has ended its direction. A short read then does not mean that
+	// the socket is drained, since the end itself brings no further edge.
+	hungUp bool
+	// ended: read returned the end, or failed: nothing more comes from here.
+	ended bool
+	// shut: our direction was shut down, or writing failed: nothing more goes there.
+	shut bool
+	// owed are bytes taken over for this socket that it did not take yet.
+	owed []byte
+}
+
+// errPeerClosed is how reading says that the peer has ended its direction.
+var errPeerClosed = errors.New("closed by the peer")
+
+// detach takes the descriptor out of a connection of package net: the caller owns it
+// from then on, and c is closed. The descriptor is non-blocking already.
+func detach(c net.Conn) (int, error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		_ = c.Close()
+		return -1, fmt.Errorf("connection of type %T has no descriptor", c)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		_ = c.Close()
+		return -1, err
+	}
+	fd, dupErr := -1, error(nil)
+	err = raw.Control(func(old uintptr) {
+		fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	// Closing the original also takes it out of Go's own poller, explicitly; the
+	// duplicate keeps the connection open.
+	_ = c.Close()
+	if err = errors.Join(err, dupErr); err != nil {
+		return -1, fmt.Errorf("take over descriptor: %w", err)
+	}
+	return fd, nil
+}
+
+// read fills p from the socket. n is 0 with a nil error when there is nothing now;
+// after errPeerClosed or another error nothing more will come.
+func (c *conn) read(p []byte) (n int, err error) {
+	for {
+		n, err = unix.Read(c.fd, p)
+		switch {
+		case err == nil && n == 0:
+			c.ended = true
+			return 0, errPeerClosed
+		case err == nil:
+			if n < len(p) && !c.hungUp {
+				c.readable = false
+			}
+			return n, nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			c.readable = false
+			return 0, nil
+		default:
+			c.ended = true
+			return 0, fmt.Errorf("read: %w", err)
+		}
+	}
+}
+
+// write hands p to the socket, or keeps a copy of what it does not take: p is the
+// caller's again on return. When writing fails the peer is gone; that is no error
+// here, since what the peer sent before may still be there to read. Bytes for a peer
+// that is gone are dropped.
+func (c *conn) write(p []byte) {
+	if c.shut || len(p) == 0 {
+		return
+	}
+	n := 0
+	if len(c.owed) == 0 && c.writable {
+		n = c.push(p)
+	}
+	if n < len(p) && !c.shut {
+		c.owed = append(c.owed, p[n:]...)
+	}
+}
+
+// flush writes what is owed as far as the socket takes it.
+func (c *conn) flush() {
+	if len(c.owed) == 0 || !c.writable {
+		return
+	}
+	n := c.push(c.owed)
+	if n < len(c.owed) {
+		c.owed = c.owed[n:]
+		return
+	}
+	// Idle sessions keep no buffer.
+	c.owed = nil
+}
+
+// push writes until all is written or the socket takes no more, and returns how much
+// was written. A failed write shuts our direction.
+func (c *conn) push(p []byte) (done int) {
+	for done < len(p) {
+		n, err := unix.Write(c.fd, p[done:])
+		switch {
+		case err == nil:
+			done += n
+			if done < len(p) {
+				// A short write means that the socket's buffer is full; the edge that says
+				// it has room again comes after that.
+				c.writable = false
+				return done
+			}
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			c.writable = false
+			return done
+		default:
+			c.shut, c.owed = true, nil
+			return done
+		}
+	}
+	return done
+}
+
+// shutdown ends our direction once nothing is owed any more.
+func (c *conn) shutdown() {
+	if !c.shut && len(c.owed) == 0 {
+		c.shut = true
+		// It fails only when the peer is gone, which reading will show.
+		_ = unix.Shutdown(c.fd, unix.SHUT_WR)
+	}
+}

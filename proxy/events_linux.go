@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"github.com/panjf2000/gnet/v2/pkg/netpoll"
+	"golang.org/x/sys/unix"
+)
+
+// edges are what one event of the poller says about a socket.
+type edges struct {
+	readable, writable, hungUp, failed bool
+}
+
+// edgesOf reads an epoll event.
+func edgesOf(ev netpoll.IOEvent, _ netpoll.IOFlags) edges {
+	failed := ev&(unix.EPOLLERR|unix.EPOLLHUP) != 0
+	return edges{
+		// A failed socket is readable: reading tells the error.
+		readable: failed || ev&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP) != 0,
+		writable: failed || ev&unix.EPOLLOUT != 0,
+		hungUp:   failed || ev&unix.EPOLLRDHUP != 0,
+		failed:   failed,
+	}
+}

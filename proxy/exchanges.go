@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+// answer is what a session does with the response of an exchange.
+type answer uint8
+
+const (
+	// answerPass streams to the client.
+	answerPass answer = iota
+	// answerRewrite is held whole, changed, and sent to the client.
+	answerRewrite
+	// answerAsk belongs to an ask of ours: it is held whole and never sent on.
+	answerAsk
+)
+
+// exchange is one request that a broker owes a response for.
+type exchange struct {
+	correlationID int32
+	key, version  int16
+	answer        answer
+}
+
+// exchanges is the FIFO of what a broker owes on one connection. A broker works on one
+// request of a connection at a time and answers in order. The zero value is empty.
+type exchanges struct {
+	ring []exchange
+	head int
+	n    int
+}
+
+// len returns how many responses are owed.
+func (q *exchanges) len() int { return q.n }
+
+// push enters the request that was sent last.
+func (q *exchanges) push(e exchange) {
+	if q.n == len(q.ring) {
+		grown := make([]exchange, max(4, 2*q.n))
+		for i := range q.n {
+			grown[i] = q.ring[(q.head+i)%len(q.ring)]
+		}
+		q.ring, q.head = grown, 0
+	}
+	q.ring[(q.head+q.n)%len(q.ring)] = e
+	q.n++
+}
+
+// oldest returns the exchange whose response comes next, or nil. The pointer is valid
+// until the next push or pop.
+func (q *exchanges) oldest() *exchange {
+	if q.n == 0 {
+		return nil
+	}
+	return &q.ring[q.head]
+}
+
+// pop drops the oldest. The queue must not be empty.
+func (q *exchanges) pop() {
+	q.head = (q.head + 1) % len(q.ring)
+	q.n--
+}

@@ -1,0 +1,271 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+
+	"tiergate/codec"
+)
+
+// stall says why a flow of requests does not go on although the sockets would.
+type stall uint8
+
+const (
+	// goes: nothing stalls.
+	goes stall = iota
+	// stallDial: the broker connection is not open yet.
+	stallDial
+	// stallInflight: as many exchanges as allowed are unanswered.
+	stallInflight
+	// stallLookup: an answer of our own is being made; requests behind it wait, as they
+	// would at the broker.
+	stallLookup
+	// stallClosed: the session only finishes what it owes.
+	stallClosed
+)
+
+// part says what becomes of the rest of the frame that a flow is in.
+type part uint8
+
+const (
+	// partPass streams to the other side.
+	partPass part = iota
+	// partHold is collected.
+	partHold
+)
+
+// Signals of walker.open; the walk leaves the frame where it is.
+var (
+	// errNeedMore: the head is not there whole.
+	errNeedMore = errors.New("need more bytes")
+	// errStalled: the flow has stalled, and the frame is not begun.
+	errStalled = errors.New("stalled")
+)
+
+// flow is one direction of a session.
+type flow struct {
+	session  *session
+	from, to *conn
+	// walker reads heads and changes frames: the session's requests or responses.
+	walker walker
+	limits codec.Limits
+	stall  stall
+	part   part
+	queued bool
+	// begun: at least one frame of this direction was seen.
+	begun bool
+	// starved: carry cannot go on without more bytes.
+	starved bool
+	// done: the end of this direction was seen and passed on.
+	done bool
+	// left is how many bytes of the present frame have not come yet.
+	left int64
+	// held collects a frame that is wanted whole.
+	held []byte
+	// carry are bytes that were read and not walked: the head of a frame that is not
+	// there whole, or what was read when the flow stalled.
+	carry []byte
+}
+
+// walker is what differs between requests and responses.
+type walker interface {
+	// open reads the head of a frame (at least its size field) and says what becomes of
+	// the frame: partPass or partHold. errNeedMore and errStalled mean that nothing was
+	// done and the call will come again; any other error ends the session.
+	open(head []byte) (part, error)
+	// whole is called with a whole frame that open held. It may change frame, which is
+	// the flow's again afterwards. What it returns goes to the flow's other side and may
+	// be frame, a part of it, another slice, or nothing.
+	whole(frame []byte) ([]byte, error)
+}
+
+// pump moves bytes until one side would block, the flow stalls, or the budget is used.
+// An error is a fault of the protocol that must end the session.
+func (f *flow) pump() error {
+	budget := pumpBudget
+	for {
+		f.to.flush()
+		switch {
+		case len(f.to.owed) > 0:
+			return nil
+		case f.done:
+			f.to.shutdown()
+			return nil
+		case f.stall == stallClosed:
+			f.discard()
+			return nil
+		case f.stall != goes:
+			return nil
+		case budget <= 0:
+			f.session.loop.queueTurn(f)
+			return nil
+		}
+		window, err := f.fill()
+		if err != nil {
+			f.finish(err)
+			continue
+		}
+		if len(window) == 0 {
+			return nil
+		}
+		used, err := f.walk(window)
+		if err != nil {
+			return err
+		}
+		budget -= used
+		f.keep(window[used:])
+	}
+}
+
+// fill returns the bytes to walk next: what was carried over, and what one read adds
+// where that is needed. The result points into the loop's buffer; it is empty when
+// there is nothing to do.
+func (f *flow) fill() ([]byte, error) {
+	buf := f.session.loop.buf
+	n := copy(buf, f.carry)
+	if n > 0 && !f.starved {
+		return buf[:n], nil
+	}
+	if f.from.ended {
+		return nil, errPeerClosed
+	}
+	if !f.from.readable {
+		return nil, nil
+	}
+	m, err := f.from.read(buf[n:min(n+readSize, len(buf))])
+	if err != nil || m == 0 {
+		return nil, err
+	}
+	f.session.received(f, m)
+	return buf[:n+m], nil
+}
+
+// keep carries over what a walk left.
+func (f *flow) keep(rest []byte) {
+	if len(rest) == 0 {
+		f.carry, f.starved = nil, false
+		return
+	}
+	f.carry = append(f.carry[:0], rest...)
+}
+
+// walk reads the frames in window, writes on what passes, and returns how far it got.
+// It stops early at a head that is not whole (starved), and when the flow stalls or
+// the other side takes no more.
+func (f *flow) walk(window []byte) (int, error) {
+	// run is the start of the bytes that pass and are not written yet.
+	run, at := 0, 0
+	f.starved = false
+	for at < len(window) && f.stall == goes && len(f.to.owed) == 0 && !f.starved {
+		rest := window[at:]
+		if f.left == 0 {
+			err := f.begin(rest)
+			if errors.Is(err, errNeedMore) || errors.Is(err, errStalled) {
+				f.starved = errors.Is(err, errNeedMore)
+				break
+			}
+			if err != nil {
+				return at, err
+			}
+		}
+		n := int(min(f.left, int64(len(rest))))
+		if f.part == partPass {
+			f.left -= int64(n)
+			at += n
+			continue
+		}
+		f.to.write(window[run:at])
+		run = at
+		if err := f.collect(rest[:n]); err != nil {
+			return at, err
+		}
+		at += n
+		run = at
+	}
+	f.to.write(window[run:at])
+	return at, nil
+}
+
+// begin starts the frame at the front of rest.
+func (f *flow) begin(rest []byte) error {
+	if len(rest) < codec.SizeLen {
+		return errNeedMore
+	}
+	if err := f.check(rest); err != nil {
+		return err
+	}
+	part, err := f.walker.open(rest)
+	if err != nil {
+		return err
+	}
+	f.part, f.left, f.begun = part, codec.SizeLen+int64(codec.Size(rest)), true
+	if part == partHold && f.left > int64(f.session.loop.server.opts.MaxHeldBytes) {
+		return fmt.Errorf("%w: %d bytes must be held whole to be changed, max_held_bytes is %d",
+			errHeldTooLarge, f.left, f.session.loop.server.opts.MaxHeldBytes)
+	}
+	return nil
+}
+
+// check refuses impossible sizes, and says so when a first frame looks like another
+// protocol.
+func (f *flow) check(size []byte) error {
+	if !f.begun {
+		if err := codec.ForeignBytes(size); err != nil {
+			return err
+		}
+	}
+	return f.limits.Check(size)
+}
+
+// collect takes the next piece of a frame that is wanted whole, and deals with the
+// frame once it is. A frame that the window holds whole is not copied.
+func (f *flow) collect(piece []byte) error {
+	f.left -= int64(len(piece))
+	frame := piece
+	if f.left > 0 || len(f.held) > 0 {
+		// Grown by what came, never by what the size field promises.
+		f.held = append(f.held, piece...)
+		frame = f.held
+	}
+	if f.left > 0 {
+		return nil
+	}
+	out, err := f.walker.whole(frame)
+	if err != nil {
+		return err
+	}
+	f.to.write(out)
+	f.held = nil
+	return nil
+}
+
+// finish passes the end of the direction on, after everything that came before it.
+func (f *flow) finish(err error) {
+	if !errors.Is(err, errPeerClosed) {
+		// Reset: nothing can be sent there either.
+		f.from.shut, f.from.owed = true, nil
+	}
+	// The start of a frame that never came whole: the other side is to see what it
+	// would have seen without us, unless the frame was one that we change.
+	carry := f.carry
+	f.carry, f.held, f.done = nil, nil, true
+	f.to.write(carry)
+	f.to.shutdown()
+}
+
+// discard reads and drops what still comes in a session that only finishes what it
+// owes. Closing a socket with unread bytes would reset it, and a reset may overtake
+// the last response.
+func (f *flow) discard() {
+	f.carry, f.held = nil, nil
+	for budget := pumpBudget; f.from.readable && !f.from.ended && budget > 0; {
+		n, err := f.from.read(f.session.loop.buf)
+		if err != nil {
+			f.done = true
+		}
+		budget -= n
+	}
+}

@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
+	"github.com/panjf2000/gnet/v2/pkg/netpoll"
+	"github.com/panjf2000/gnet/v2/pkg/queue"
+	"golang.org/x/sys/unix"
+
+	"tiergate/codec"
+)
+
+const (
+	// readSize is the most that one read takes from a socket. 64 KiB costs a bulk
+	// transfer nothing against larger sizes and bounds what a stalled session keeps.
+	readSize = 64 << 10
+	// bufferSize leaves room before a read for what a flow carried over: at most the
+	// head of one request, or one buffer that waited for its session to go on.
+	bufferSize = codec.MaxRequestHead + readSize
+	// pumpBudget is what one flow may move before other sessions get their turn.
+	pumpBudget = 1 << 20
+)
+
+// loop is one goroutine, its poller, and all state of its sessions.
+type loop struct {
+	server *Server
+	poller *netpoll.Poller
+	// conns finds a socket by its descriptor. An event of a descriptor that is not here
+	// is stale: its session ended earlier in the same round.
+	conns    map[int]*conn
+	sessions map[*session]struct{}
+	// buf is what every read goes to. It holds bytes only while a flow is pumped.
+	buf []byte
+	// turns are flows that used their budget up. They go on when wake, a pipe of the
+	// loop to itself, is readable: that is after the events of the round that runs.
+	// (A task that posts itself would not do: netpoll runs tasks until none is left.)
+	turns    []*flow
+	wakeRead int
+	wakeSend int
+	// now is the time of the last tick: coarse, and free to read.
+	now      time.Time
+	draining bool
+	count    counts
+}
+
+// newLoop opens a poller. The caller runs it in a goroutine, or closes it.
+func newLoop(s *Server) (*loop, error) {
+	poller, err := netpoll.OpenPoller()
+	if err != nil {
+		return nil, fmt.Errorf("open poller: %w", err)
+	}
+	l := &loop{
+		server: s, poller: poller, now: time.Now(),
+		conns: map[int]*conn{}, sessions: map[*session]struct{}{},
+		buf:   make([]byte, bufferSize),
+		count: counts{opened: make([]uint64, len(s.opts.Endpoints)), ended: make([]uint64, len(s.opts.Endpoints))},
+	}
+	if err = l.openWake(); err != nil {
+		_ = poller.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// openWake makes the pipe that gives queued flows their next turn.
+func (l *loop) openWake() error {
+	var p [2]int
+	if err := unix.Pipe(p[:]); err != nil {
+		return fmt.Errorf("open wake pipe: %w", err)
+	}
+	for _, fd := range p {
+		unix.CloseOnExec(fd)
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return fmt.Errorf("wake pipe: %w", err)
+		}
+	}
+	l.wakeRead, l.wakeSend = p[0], p[1]
+	return l.poller.AddRead(&netpoll.PollAttachment{FD: l.wakeRead}, false)
+}
+
+// run serves events until a posted stop.
+func (l *loop) run() {
+	err := l.poller.Polling(l.event)
+	if err != nil && !errors.Is(err, gneterrors.ErrEngineShutdown) {
+		l.server.log.Error("event loop failed", "error", err)
+	}
+	for s := range l.sessions {
+		s.end(reasonShutdown, nil)
+	}
+	_ = unix.Close(l.wakeRead)
+	_ = unix.Close(l.wakeSend)
+	_ = l.poller.Close()
+	l.server.metrics.add(&l.count)
+}
+
+// post has f run on the loop, after what was posted before. Safe for any goroutine.
+// After the loop's stop was posted, f never runs.
+func (l *loop) post(f func()) {
+	// High priority keeps all tasks in one queue, and so in order.
+	err := l.poller.Trigger(queue.HighPriority, func(any) error {
+		f()
+		return nil
+	}, nil)
+	if err != nil {
+		l.server.log.Error("event loop cannot be woken", "error", err)
+	}
+}
+
+// stop ends run after the tasks posted before it.
+func (l *loop) stop() {
+	_ = l.poller.Trigger(queue.HighPriority, func(any) error { return gneterrors.ErrEngineShutdown }, nil)
+}
+
+// event is called by the poller for each socket that changed.
+func (l *loop) event(fd int, ev netpoll.IOEvent, flags netpoll.IOFlags) error {
+	if fd == l.wakeRead {
+		l.takeTurns()
+		return nil
+	}
+	if c := l.conns[fd]; c != nil {
+		l.guard(c.session, func() { c.session.event(c, edgesOf(ev, flags)) })
+	}
+	return nil
+}
+
+// guard runs f, which works for s: a panic costs that session and no other.
+func (l *loop) guard(s *session, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.server.log.Error("panic in a session", "panic", p, "stack", string(debug.Stack()))
+			s.end(reasonPanic, fmt.Errorf("panic: %v", p))
+		}
+	}()
+	f()
+}
+
+// queueTurn lets f go on after the other events of this round.
+func (l *loop) queueTurn(f *flow) {
+	if f.queued {
+		return
+	}
+	f.queued = true
+	l.turns = append(l.turns, f)
+	if len(l.turns) == 1 {
+		// The pipe is empty, so there is room for one byte.
+		_, _ = unix.Write(l.wakeSend, []byte{0})
+	}
+}
+
+// takeTurns pumps the flows that were queued until now.
+func (l *loop) takeTurns() {
+	var drop [8]byte
+	_, _ = unix.Read(l.wakeRead, drop[:])
+	turns := l.turns
+	l.turns = nil
+	for _, f := range turns {
+		f.queued = false
+		s := f.session
+		if s.state != stateEnded {
+			l.guard(s, func() { s.advance(f) })
+		}
+	}
+}
+
+// tick runs about once a second: deadlines, and the counters that metrics show.
+func (l *loop) tick(now time.Time) {
+	l.now = now
+	for s := range l.sessions {
+		l.guard(s, s.tick)
+	}
+	l.server.metrics.add(&l.count)
+}
+
+// add registers a socket. The loop owns fd from here on, also when it fails.
+func (l *loop) add(c *conn) error {
+	err := l.poller.AddReadWrite(&netpoll.PollAttachment{FD: c.fd}, true)
+	if err != nil {
+		_ = unix.Close(c.fd)
+		return err
+	}
+	l.conns[c.fd] = c
+	return nil
+}
+
+// remove closes a socket.
+func (l *loop) remove(c *conn) {
+	delete(l.conns, c.fd)
+	// Closing the only descriptor also takes it out of the poller.
+	_ = unix.Close(c.fd)
+}

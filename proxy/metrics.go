@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tiergate/rewrite"
+	"tiergate/rewrite/pendingupload"
+)
+
+// maxKeys bounds the table of request counts; keys above it count as unknown.
+const maxKeys = 128
+
+// counts are what a loop counts for itself, without atomics. A tick adds them to the
+// metrics and sets them to zero.
+type counts struct {
+	opened, ended []uint64 // by endpoint
+	reasons       [reasonCount]uint64
+	requests      [maxKeys]uint64
+	unknown       uint64
+	requestBytes  uint64
+	responseBytes uint64
+	unmapped      uint64
+	lookups       uint64
+	asks          uint64
+	epochRounds   uint64
+	answered      uint64
+	empty         uint64
+	failed        uint64
+	unknownTopics uint64
+}
+
+// request counts a request by its key.
+func (c *counts) request(key int16) {
+	if key < 0 || key >= maxKeys {
+		c.unknown++
+		return
+	}
+	c.requests[key]++
+}
+
+// lookup counts a -6 request that was answered.
+func (c *counts) lookup(r pendingupload.Report) {
+	c.lookups++
+	c.asks += uint64(r.Asks)
+	c.epochRounds += uint64(r.EpochRounds)
+	c.answered += uint64(r.Answered)
+	c.empty += uint64(r.Empty)
+	c.failed += uint64(r.Errors)
+	c.unknownTopics += uint64(r.UnknownVerdicts)
+}
+
+// metrics are what Prometheus sees.
+type metrics struct {
+	registerer prometheus.Registerer
+	listeners  []string
+	sessions   *prometheus.GaugeVec
+	opened     *prometheus.CounterVec
+	ended      *prometheus.CounterVec
+	requests   *prometheus.CounterVec
+	bytes      *prometheus.CounterVec
+	unmapped   prometheus.Counter
+	lookups    prometheus.Counter
+	asks       prometheus.Counter
+	rounds     prometheus.Counter
+	partitions *prometheus.CounterVec
+	unknown    prometheus.Counter
+}
+
+// newMetrics makes the metrics and registers them where a registerer is given.
+func newMetrics(s *Server) (*metrics, error) {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "tiergate", Name: name, Help: help}
+	}
+	m := &metrics{
+		registerer: s.opts.Registerer,
+		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "tiergate", Name: "sessions", Help: "Sessions that are open now: a client connection and its broker connection.",
+		}, []string{"listener"}),
+		opened:     prometheus.NewCounterVec(counter("sessions_opened_total", "Client connections that were accepted."), []string{"listener"}),
+		ended:      prometheus.NewCounterVec(counter("sessions_ended_total", "Sessions that ended, by reason."), []string{"reason"}),
+		requests:   prometheus.NewCounterVec(counter("requests_total", "Requests of clients, by API; keys that tiergate has no name for count as unknown and pass like all others."), []string{"api"}),
+		bytes:      prometheus.NewCounterVec(counter("received_bytes_total", "Bytes received: requests from clients, responses from brokers."), []string{"direction"}),
+		unmapped:   prometheus.NewCounter(counter("unmapped_nodes_total", "Broker addresses in responses whose node has no port on the listener.")),
+		lookups:    prometheus.NewCounter(counter("pending_upload_requests_total", "ListOffsets requests with -6 that were answered from look-ups.")),
+		asks:       prometheus.NewCounter(counter("pending_upload_asks_total", "Requests sent to brokers to answer -6.")),
+		rounds:     prometheus.NewCounter(counter("pending_upload_epoch_rounds_total", "OffsetForLeaderEpoch requests among the asks.")),
+		partitions: prometheus.NewCounterVec(counter("pending_upload_partitions_total", "Partitions asked for -6, by outcome: offset, none (-1), error."), []string{"outcome"}),
+		unknown:    prometheus.NewCounter(counter("pending_upload_unknown_verdicts_total", "Partitions answered -1 because it is not known whether their topic has remote storage on.")),
+	}
+	for _, o := range s.opts.Endpoints {
+		m.listeners = append(m.listeners, o.Listener)
+	}
+	m.touch()
+	return m, m.register()
+}
+
+// touch makes every series of a closed set visible from the start.
+func (m *metrics) touch() {
+	for _, l := range m.listeners {
+		m.sessions.WithLabelValues(l)
+		m.opened.WithLabelValues(l)
+	}
+	for r := range reasonCount {
+		m.ended.WithLabelValues(r.String())
+	}
+	for _, outcome := range []string{"offset", "none", "error"} {
+		m.partitions.WithLabelValues(outcome)
+	}
+	m.bytes.WithLabelValues("requests")
+	m.bytes.WithLabelValues("responses")
+}
+
+// collectors lists all metrics.
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
+		m.lookups, m.asks, m.rounds, m.partitions, m.unknown}
+}
+
+func (m *metrics) register() error {
+	if m.registerer == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range m.collectors() {
+		errs = append(errs, m.registerer.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *metrics) unregister() {
+	if m.registerer == nil {
+		return
+	}
+	for _, c := range m.collectors() {
+		m.registerer.Unregister(c)
+	}
+}
+
+// add moves a loop's counts to the metrics. Loops call it.
+func (m *metrics) add(c *counts) {
+	for i, l := range m.listeners {
+		if c.opened[i] > 0 || c.ended[i] > 0 {
+			m.opened.WithLabelValues(l).Add(float64(c.opened[i]))
+			m.sessions.WithLabelValues(l).Add(float64(c.opened[i]) - float64(c.ended[i]))
+			c.opened[i], c.ended[i] = 0, 0
+		}
+	}
+	for r, n := range c.reasons {
+		if n > 0 {
+			m.ended.WithLabelValues(reason(r).String()).Add(float64(n))
+		}
+	}
+	for key, n := range c.requests {
+		if n > 0 {
+			m.requests.WithLabelValues(rewrite.KeyName(int16(key))).Add(float64(n))
+		}
+	}
+	if c.unknown > 0 {
+		m.requests.WithLabelValues("unknown").Add(float64(c.unknown))
+	}
+	m.bytes.WithLabelValues("requests").Add(float64(c.requestBytes))
+	m.bytes.WithLabelValues("responses").Add(float64(c.responseBytes))
+	m.unmapped.Add(float64(c.unmapped))
+	m.lookups.Add(float64(c.lookups))
+	m.asks.Add(float64(c.asks))
+	m.rounds.Add(float64(c.epochRounds))
+	m.partitions.WithLabelValues("offset").Add(float64(c.answered))
+	m.partitions.WithLabelValues("none").Add(float64(c.empty))
+	m.partitions.WithLabelValues("error").Add(float64(c.failed))
+	m.unknown.Add(float64(c.unknownTopics))
+	*c = counts{opened: c.opened, ended: c.ended}
+}

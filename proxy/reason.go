@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+// reason says why a session ended: the closed set of a metric's label.
+type reason uint8
+
+const (
+	reasonClientClosed reason = iota
+	reasonBrokerClosed
+	reasonDrained
+	reasonShutdown
+	reasonLinger
+	reasonDial
+	reasonForeign
+	reasonFrameTooLarge
+	reasonHeldTooLarge
+	reasonMalformed
+	reasonOrder
+	reasonUnrewritable
+	reasonPanic
+	reasonCount
+)
+
+// String returns the metric's label value.
+func (r reason) String() string { return reasonTexts[r].label }
+
+// sentence says the reason in plain words, for the log.
+func (r reason) sentence() string { return reasonTexts[r].sentence }
+
+// fault reports whether somebody should hear of it.
+func (r reason) fault() bool { return r >= reasonDial }
+
+var reasonTexts = [reasonCount]struct{ label, sentence string }{
+	reasonClientClosed:  {"client_closed", "the client closed the connection"},
+	reasonBrokerClosed:  {"broker_closed", "the broker closed the connection"},
+	reasonDrained:       {"drained", "the proxy is shutting down and nothing was under way"},
+	reasonShutdown:      {"shutdown", "the proxy shut down"},
+	reasonLinger:        {"linger", "one side had closed and the other did not within linger_timeout"},
+	reasonDial:          {"dial_failed", "the broker cannot be reached"},
+	reasonForeign:       {"not_kafka", "the peer does not speak plaintext Kafka here"},
+	reasonFrameTooLarge: {"frame_too_large", "a frame is larger than the limit"},
+	reasonHeldTooLarge:  {"held_too_large", "a frame that must be changed is larger than max_held_bytes"},
+	reasonMalformed:     {"malformed", "a frame cannot be understood"},
+	reasonOrder:         {"out_of_order", "the broker answered out of order"},
+	reasonUnrewritable:  {"unrewritable", "the client asked for a version that was not offered to it, whose answer would carry the broker's own address"},
+	reasonPanic:         {"panic", "a defect of the proxy; please report it"},
+}

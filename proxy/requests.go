@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+
+	"tiergate/codec"
+	"tiergate/rewrite"
+)
+
+// produceKey is the API key of Produce.
+const produceKey = 0
+
+// requests walks what the client sends.
+type requests struct{ *session }
+
+// open enters the request in the exchanges, unless it must be looked into first.
+func (s requests) open(head []byte) (part, error) {
+	switch {
+	case s.loop.draining:
+		s.requests.stall = stallClosed
+		return 0, errStalled
+	case s.exchanges.len() >= s.loop.server.opts.MaxInflight:
+		s.requests.stall = stallInflight
+		return 0, errStalled
+	case len(head) < codec.RequestFixedLen:
+		return 0, errNeedMore
+	}
+	e := exchange{
+		correlationID: codec.RequestCorrelationID(head),
+		key:           codec.RequestKey(head),
+		version:       codec.RequestVersion(head),
+	}
+	request, response, err := s.talk.Request(e.key, e.version)
+	if err != nil {
+		return 0, err
+	}
+	if response == rewrite.Hold {
+		e.answer = answerRewrite
+	}
+	if request == rewrite.Hold {
+		s.loop.count.request(e.key)
+		return partHold, nil
+	}
+	if e.key == produceKey {
+		acks, err := codec.ProduceAcks(head)
+		if errors.Is(err, codec.ErrShort) {
+			return 0, errNeedMore
+		}
+		if err != nil {
+			return 0, fmt.Errorf("produce v%d request: %w", e.version, err)
+		}
+		if acks == 0 {
+			s.loop.count.request(e.key)
+			return partPass, nil
+		}
+	}
+	s.loop.count.request(e.key)
+	s.exchanges.push(e)
+	return partPass, nil
+}
+
+// whole takes a ListOffsets request: the only one that is ever held.
+func (s requests) whole(frame []byte) ([]byte, error) {
+	return s.listOffsets(frame)
+}

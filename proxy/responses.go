@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+
+	"tiergate/codec"
+)
+
+// Faults of frames that the session's close reason depends on.
+var (
+	errOrder        = errors.New("response out of order")
+	errHeldTooLarge = errors.New("frame too large to be held")
+)
+
+// responses walks what the broker sends.
+type responses struct{ *session }
+
+// open matches the response with the oldest exchange.
+func (s responses) open(head []byte) (part, error) {
+	if len(head) < codec.ResponseFixedLen {
+		return 0, errNeedMore
+	}
+	got := codec.ResponseCorrelationID(head)
+	e := s.exchanges.oldest()
+	if e == nil {
+		return 0, fmt.Errorf("%w: the broker sent correlation id %d, and no response is owed", errOrder, got)
+	}
+	if got != e.correlationID {
+		return 0, fmt.Errorf("%w: the broker sent correlation id %d, next is %d", errOrder, got, e.correlationID)
+	}
+	if e.answer == answerPass {
+		s.exchanges.pop()
+		return partPass, nil
+	}
+	return partHold, nil
+}
+
+// whole takes a response that is not passed on as it is.
+func (s responses) whole(frame []byte) ([]byte, error) {
+	e := *s.exchanges.oldest()
+	s.exchanges.pop()
+	if e.answer == answerAsk {
+		return s.answered(e, frame)
+	}
+	out, unmapped, err := s.talk.Response(e.key, e.version, frame)
+	if len(unmapped) > 0 {
+		s.loop.count.unmapped += uint64(len(unmapped))
+		s.endpoint.warnUnmapped(unmapped)
+	}
+	return out, err
+}

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tiergate/rewrite"
+)
+
+// tickEvery is how often deadlines are looked at and metrics brought up to date.
+const tickEvery = time.Second
+
+// Server is the running proxy. Its methods are safe for concurrent use.
+type Server struct {
+	opts      Options
+	log       *slog.Logger
+	metrics   *metrics
+	endpoints []*endpoint
+	loops     []*loop
+	next      atomic.Uint32
+	// ctx ends when Close begins; work off the loops hangs on it.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// work counts goroutines that may still post to loops; running counts the loops.
+	work    sync.WaitGroup
+	running sync.WaitGroup
+	started atomic.Bool
+	stop    sync.Once
+}
+
+// New checks the options and fills in defaults. Nothing is opened yet.
+func New(opts Options) (*Server, error) {
+	opts.Loops = cmp.Or(opts.Loops, runtime.GOMAXPROCS(0))
+	opts.MaxRequestBytes = cmp.Or(opts.MaxRequestBytes, 256<<20)
+	opts.MaxResponseBytes = cmp.Or(opts.MaxResponseBytes, math.MaxInt32)
+	opts.MaxHeldBytes = cmp.Or(opts.MaxHeldBytes, 32<<20)
+	opts.MaxInflight = cmp.Or(opts.MaxInflight, 1024)
+	opts.DialTimeout = cmp.Or(opts.DialTimeout, 10*time.Second)
+	opts.VerdictTimeout = cmp.Or(opts.VerdictTimeout, 5*time.Second)
+	opts.LingerTimeout = cmp.Or(opts.LingerTimeout, 30*time.Second)
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, e := range opts.Endpoints {
+		if e.Dial == nil {
+			return nil, fmt.Errorf("endpoint %s: Dial is missing", e.Address)
+		}
+		if opts.Verdicts == nil && e.Rules.PendingUpload != rewrite.PendingUploadOff {
+			return nil, fmt.Errorf("endpoint %s answers -6 and needs Options.Verdicts", e.Address)
+		}
+	}
+	s := &Server{opts: opts, log: opts.Logger}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	var err error
+	if s.metrics, err = newMetrics(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Start binds all endpoints, or none, and serves until Close. It is called once.
+func (s *Server) Start() error {
+	if !s.started.CompareAndSwap(false, true) {
+		return errors.New("the proxy was started before")
+	}
+	if err := s.bind(); err != nil {
+		return err
+	}
+	for range s.opts.Loops {
+		l, err := newLoop(s)
+		if err != nil {
+			s.unbind()
+			for _, l := range s.loops {
+				l.stop()
+			}
+			s.running.Wait()
+			return err
+		}
+		s.loops = append(s.loops, l)
+		s.running.Go(l.run)
+	}
+	for _, e := range s.endpoints {
+		s.background(e.accept)
+	}
+	s.background(s.tick)
+	return nil
+}
+
+// bind opens every endpoint's listener.
+func (s *Server) bind() error {
+	for i, o := range s.opts.Endpoints {
+		ln, err := net.Listen("tcp", o.Address)
+		if err != nil {
+			s.unbind()
+			return fmt.Errorf("listener %q: cannot listen for %s: %w", o.Listener, o.Broker, err)
+		}
+		s.endpoints = append(s.endpoints, &endpoint{Endpoint: o, server: s, index: i, listener: ln})
+	}
+	return nil
+}
+
+// unbind closes every endpoint's listener.
+func (s *Server) unbind() {
+	for _, e := range s.endpoints {
+		_ = e.listener.Close()
+	}
+}
+
+// Addr returns the address that endpoint i of Options.Endpoints is bound to, after
+// Start: of interest where the configured port is 0.
+func (s *Server) Addr(i int) net.Addr { return s.endpoints[i].listener.Addr() }
+
+// background runs f in a goroutine that Close waits for. f must end soon after s.ctx.
+func (s *Server) background(f func()) { s.work.Go(f) }
+
+// tick drives the loops' clocks.
+func (s *Server) tick() {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case now := <-ticker.C:
+			for _, l := range s.loops {
+				l.post(func() { l.tick(now) })
+			}
+		}
+	}
+}
+
+// Drain closes the listeners, lets every exchange under way finish, and ends each
+// session as soon as it has none. It returns nil once no session is left, or ctx's
+// error when that ends first. Close must be called afterwards in both cases.
+func (s *Server) Drain(ctx context.Context) error {
+	s.unbind()
+	for _, l := range s.loops {
+		l.post(l.drain)
+	}
+	// Sessions tell nobody when they end; asking costs little, for as long as it lasts.
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		left, err := s.sessions(ctx)
+		if err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d sessions left: %w", left, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// sessions asks every loop how many sessions it has.
+func (s *Server) sessions(ctx context.Context) (int, error) {
+	counts := make(chan int, len(s.loops))
+	for _, l := range s.loops {
+		l.post(func() { counts <- len(l.sessions) })
+	}
+	total := 0
+	for range s.loops {
+		select {
+		case n := <-counts:
+			total += n
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-s.ctx.Done():
+			return 0, errors.New("the proxy was closed")
+		}
+	}
+	return total, nil
+}
+
+// drain begins to end the loop's sessions.
+func (l *loop) drain() {
+	l.draining = true
+	for s := range l.sessions {
+		l.guard(s, func() {
+			if s.state == stateDialing {
+				s.end(reasonDrained, nil)
+				return
+			}
+			s.settle()
+		})
+	}
+}
+
+// Close ends every session at once and returns when no goroutine of the server is
+// left. Calling it again, or before Start, does nothing.
+func (s *Server) Close() error {
+	s.stop.Do(func() {
+		s.unbind()
+		s.cancel()
+		// Whatever runs off the loops posts its end before the loops' stop is posted, so
+		// that no descriptor is left in a task that never runs.
+		s.work.Wait()
+		for _, l := range s.loops {
+			l.stop()
+		}
+		s.running.Wait()
+		s.metrics.unregister()
+	})
+	return nil
+}
+
+// pick returns the loop for the next session, in turn.
+func (s *Server) pick() *loop {
+	return s.loops[int(s.next.Add(1))%len(s.loops)]
+}

@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tiergate/codec"
+	"tiergate/rewrite"
+)
+
+// state is where a session is in its life.
+type state uint8
+
+const (
+	// stateDialing: the client is there and not read; the broker connection is being
+	// opened off the loop.
+	stateDialing state = iota
+	// stateOpen: both sides are there. One or both may have ended their direction.
+	stateOpen
+	// stateClosing: nothing new is taken up; what is owed is flushed, and what still
+	// comes is dropped, until both sides have ended or closeBy has come.
+	stateClosing
+	// stateEnded: the sockets are closed. Late posts and stale events find this.
+	stateEnded
+)
+
+// closingTimeout bounds stateClosing: it is only there so that the peer reads the last
+// bytes before the socket goes.
+const closingTimeout = 2 * time.Second
+
+// session is one client connection and one broker connection. The loop owns it.
+type session struct {
+	loop     *loop
+	endpoint *endpoint
+	peer     net.Addr
+	state    state
+	client   conn
+	broker   conn
+	// requests flow from client to broker, responses the other way.
+	requests  flow
+	responses flow
+	exchanges exchanges
+	talk      rewrite.Conversation
+	// lookup is the -6 answer that is being made, or nil.
+	lookup *lookup
+	// askID is the correlation id of the last ask.
+	askID int32
+	// cancel ends work off the loop: dialing, looking verdicts up.
+	cancel context.CancelFunc
+	ctx    context.Context
+	// closeBy ends the session; zero means never.
+	closeBy time.Time
+}
+
+// newSession takes an accepted client in and starts to dial. The session owns fd.
+func newSession(l *loop, e *endpoint, fd int, peer net.Addr) {
+	s := &session{loop: l, endpoint: e, peer: peer, talk: rewrite.NewConversation(&e.Rules)}
+	s.client = conn{fd: fd, session: s}
+	s.broker = conn{fd: -1, session: s}
+	s.requests = flow{
+		session: s, from: &s.client, to: &s.broker, walker: requests{s}, stall: stallDial,
+		limits: codec.Limits{Min: codec.RequestFixedLen - codec.SizeLen, Max: l.server.opts.MaxRequestBytes},
+	}
+	s.responses = flow{
+		session: s, from: &s.broker, to: &s.client, walker: responses{s},
+		limits: codec.Limits{Min: codec.ResponseFixedLen - codec.SizeLen, Max: l.server.opts.MaxResponseBytes},
+	}
+	if err := l.add(&s.client); err != nil {
+		l.server.log.Warn("client socket refused by the poller", "error", err)
+		return
+	}
+	s.ctx, s.cancel = context.WithCancel(l.server.ctx)
+	l.sessions[s] = struct{}{}
+	l.count.opened[e.index]++
+	s.dial()
+}
+
+// dial opens the broker connection off the loop.
+func (s *session) dial() {
+	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.DialTimeout)
+	s.loop.server.background(func() {
+		defer cancel()
+		fd := -1
+		c, err := s.endpoint.Dial(ctx)
+		if err == nil {
+			fd, err = detach(c)
+		}
+		s.loop.post(func() { s.loop.guard(s, func() { s.dialed(fd, err) }) })
+	})
+}
+
+// dialed is the end of dial.
+func (s *session) dialed(fd int, err error) {
+	switch {
+	case s.state == stateEnded:
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return
+	case err != nil:
+		s.end(reasonDial, err)
+		return
+	}
+	s.broker.fd = fd
+	if err = s.loop.add(&s.broker); err != nil {
+		s.broker.fd = -1
+		s.end(reasonDial, err)
+		return
+	}
+	s.state = stateOpen
+	s.requests.stall = goes
+	// Edges tell the rest; a connected socket has room, so trying costs nothing.
+	s.broker.writable = true
+	s.advance(&s.requests)
+}
+
+// event takes what the poller said about one of the sockets.
+func (s *session) event(c *conn, e edges) {
+	c.readable = c.readable || e.readable
+	c.writable = c.writable || e.writable
+	c.hungUp = c.hungUp || e.hungUp
+	if s.state == stateDialing {
+		if e.failed {
+			s.end(reasonClientClosed, nil)
+		}
+		return
+	}
+	from, to := &s.requests, &s.responses
+	if c == &s.broker {
+		from, to = to, from
+	}
+	if e.readable {
+		s.advance(from)
+	}
+	if e.writable && s.state != stateEnded {
+		s.advance(to)
+	}
+}
+
+// advance pumps a flow and does what follows from it.
+func (s *session) advance(f *flow) {
+	if s.state == stateDialing {
+		return
+	}
+	if err := f.pump(); err != nil {
+		s.end(reasonOf(err), err)
+		return
+	}
+	if s.mayResume() {
+		s.requests.stall = goes
+		if err := s.requests.pump(); err != nil {
+			s.end(reasonOf(err), err)
+			return
+		}
+	}
+	s.settle()
+}
+
+// mayResume reports whether stalled requests can go on. Half of the exchanges must be
+// answered first, so that the client is not read frame by frame.
+func (s *session) mayResume() bool {
+	switch s.requests.stall {
+	case stallInflight:
+		return s.exchanges.len() <= s.loop.server.opts.MaxInflight/2
+	case stallLookup:
+		return s.lookup == nil
+	case goes, stallDial, stallClosed:
+		return false
+	}
+	return false
+}
+
+// settle ends or closes the session when it has nothing left to do.
+func (s *session) settle() {
+	switch {
+	case s.requests.done && s.responses.done && len(s.client.owed) == 0 && len(s.broker.owed) == 0:
+		s.end(s.endReason(), nil)
+	case s.loop.draining && s.state == stateOpen && s.idle():
+		s.close(reasonDrained)
+	case (s.requests.done || s.responses.done) && s.closeBy.IsZero():
+		s.closeBy = s.loop.now.Add(s.loop.server.opts.LingerTimeout)
+	}
+}
+
+// endReason says which side left first.
+func (s *session) endReason() reason {
+	if s.state == stateClosing {
+		return reasonDrained
+	}
+	if s.broker.ended && !s.client.ended {
+		return reasonBrokerClosed
+	}
+	return reasonClientClosed
+}
+
+// idle reports whether no exchange is under way in either direction.
+func (s *session) idle() bool {
+	return s.exchanges.len() == 0 && s.lookup == nil && s.requests.left == 0 && s.responses.left == 0 &&
+		len(s.client.owed) == 0 && len(s.broker.owed) == 0
+}
+
+// close ends the session without losing what was sent to either side.
+func (s *session) close(reason) {
+	s.state = stateClosing
+	s.closeBy = s.loop.now.Add(closingTimeout)
+	s.requests.stall, s.responses.stall = stallClosed, stallClosed
+	s.client.shutdown()
+	s.broker.shutdown()
+	s.requests.discard()
+	s.responses.discard()
+	s.settle()
+}
+
+// tick runs about once a second.
+func (s *session) tick() {
+	if !s.closeBy.IsZero() && !s.loop.now.Before(s.closeBy) {
+		s.end(reasonLinger, nil)
+		return
+	}
+	if s.loop.draining && s.state == stateOpen {
+		s.settle()
+	}
+}
+
+// end closes both sockets at once. It may be called in any state.
+func (s *session) end(why reason, err error) {
+	if s.state == stateEnded {
+		return
+	}
+	s.state = stateEnded
+	s.cancel()
+	s.loop.remove(&s.client)
+	if s.broker.fd >= 0 {
+		s.loop.remove(&s.broker)
+	}
+	delete(s.loop.sessions, s)
+	s.loop.count.ended[s.endpoint.index]++
+	s.loop.count.reasons[why]++
+	s.endpoint.logEnd(s, why, err)
+}
+
+// received counts bytes that came in.
+func (s *session) received(f *flow, n int) {
+	if f == &s.requests {
+		s.loop.count.requestBytes += uint64(n)
+	} else {
+		s.loop.count.responseBytes += uint64(n)
+	}
+}
+
+// reasonOf tells which close reason a fault of the protocol is.
+func reasonOf(err error) reason {
+	switch {
+	case errors.Is(err, codec.ErrTLSBytes), errors.Is(err, codec.ErrHTTPBytes):
+		return reasonForeign
+	case errors.Is(err, codec.ErrFrameTooLarge):
+		return reasonFrameTooLarge
+	case errors.Is(err, errHeldTooLarge):
+		return reasonHeldTooLarge
+	case errors.Is(err, rewrite.ErrUnrewritable):
+		return reasonUnrewritable
+	case errors.Is(err, errOrder):
+		return reasonOrder
+	default:
+		return reasonMalformed
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rewrite
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"tiergate/codec"
+)
+
+// Versions of ListOffsets and OffsetForLeaderEpoch that the -6 answer depends on.
+const (
+	// listOffsetsPendingUpload knows -6 (KIP-1023).
+	listOffsetsPendingUpload = 11
+	// listOffsetsTimeout has a TimeoutMs field (KIP-1075).
+	listOffsetsTimeout = 10
+	// listOffsetsTiered knows -5 (KIP-1005).
+	listOffsetsTiered = 9
+	// offsetForLeaderEpochAsked is the version that epoch look-ups are sent at.
+	offsetForLeaderEpochAsked = 4
+)
+
+// apiVersionsFlexible is the first flexible version of the ApiVersions body; the
+// response header is never flexible.
+const apiVersionsFlexible = 3
+
+// Support says what a session can do about -6, by its broker's own ApiVersions.
+type Support uint8
+
+const (
+	// SupportUnknown: this broker connection has not answered ApiVersions yet.
+	SupportUnknown Support = iota
+	// SupportSynthesised: ListOffsets ends at 9 or 10 (Kafka 3.9 to 4.1).
+	SupportSynthesised
+	// SupportNative: ListOffsets reaches 11 (Kafka 4.2 and later).
+	SupportNative
+	// SupportNone: ListOffsets ends below 9 (Kafka 3.8 and earlier), so there is no -5
+	// to make the answer from.
+	SupportNone
+)
+
+// String returns the name that logs and metrics use.
+func (s Support) String() string {
+	switch s {
+	case SupportSynthesised:
+		return "synthesised"
+	case SupportNative:
+		return "native"
+	case SupportNone:
+		return "none"
+	case SupportUnknown:
+		return "unknown"
+	}
+	return "unknown"
+}
+
+// versionRow is one API of an ApiVersions response.
+type versionRow struct {
+	key, min, max int16
+	// from and to are the offsets of the whole row in the frame.
+	from, to int
+}
+
+// apiVersionRows walks a whole ApiVersions response of the version that was asked.
+// ok is false for an error answer, which must not be read further: an error 35 comes
+// in the form of version 0 whatever version was asked (KIP-511).
+func apiVersionRows(version int16, frame []byte) (rows []versionRow, lenOff int, ok bool, err error) {
+	c := codec.NewCursor(frame, codec.EncodingOf(version, apiVersionsFlexible))
+	c.Skip(codec.ResponseFixedLen)
+	if c.Int16() != 0 || c.Err() != nil {
+		return nil, 0, false, c.Err()
+	}
+	lenOff = c.Off()
+	n := c.ArrayLen(6)
+	for i := 0; i < n && c.Err() == nil; i++ {
+		r := versionRow{from: c.Off()}
+		r.key, r.min, r.max = c.Int16(), c.Int16(), c.Int16()
+		c.Tags()
+		r.to = c.Off()
+		rows = append(rows, r)
+	}
+	if c.Err() != nil {
+		return nil, 0, false, fmt.Errorf("api versions v%d: %w", version, c.Err())
+	}
+	return rows, lenOff, true, nil
+}
+
+// Learn reads an ApiVersions response that the proxy itself asked for. An error
+// answer teaches that nothing can be done on this connection.
+func (v *Conversation) Learn(version int16, frame []byte) error {
+	rows, _, ok, err := apiVersionRows(version, frame)
+	if err != nil {
+		return err
+	}
+	v.broker = brokerVersions{support: SupportNone}
+	if ok {
+		v.learn(rows)
+	}
+	return nil
+}
+
+// learn keeps what the rows of a success answer say.
+func (v *Conversation) learn(rows []versionRow) {
+	v.broker = brokerVersions{support: SupportNone}
+	epochs := false
+	for _, r := range rows {
+		switch r.key {
+		case keyListOffsets:
+			v.broker.listOffsets = r.max
+		case keyOffsetForLeaderEpoch:
+			epochs = r.min <= offsetForLeaderEpochAsked && r.max >= offsetForLeaderEpochAsked
+		}
+	}
+	switch {
+	case v.broker.listOffsets >= listOffsetsPendingUpload:
+		v.broker.support = SupportNative
+	case v.broker.listOffsets >= listOffsetsTiered && epochs:
+		v.broker.support = SupportSynthesised
+	}
+}
+
+// apiVersions changes an ApiVersions response that goes to the client. The rows'
+// numbers have a fixed width, so raising and capping are done in place; only where an
+// API has no version left is its row cut out, and the result is then a new slice.
+func (v *Conversation) apiVersions(version int16, frame []byte) ([]byte, error) {
+	rows, lenOff, ok, err := apiVersionRows(version, frame)
+	if err != nil || !ok {
+		return frame, err
+	}
+	v.learn(rows)
+	var cut []codec.Edit
+	for _, r := range rows {
+		top, keep := v.offered(r)
+		switch {
+		case !keep:
+			cut = append(cut, codec.Edit{From: r.from, To: r.to})
+		case top != r.max:
+			binary.BigEndian.PutUint16(frame[r.from+4:], uint16(top))
+		}
+	}
+	if len(cut) == 0 {
+		return frame, nil
+	}
+	enc := codec.EncodingOf(version, apiVersionsFlexible)
+	count := codec.Edit{From: lenOff, To: rows[0].from, With: codec.AppendArrayLen(nil, enc, len(rows)-len(cut))}
+	return codec.ApplyEdits(nil, frame, append([]codec.Edit{count}, cut...)), nil
+}
+
+// offered returns the greatest version of an API that clients are told of, and
+// whether its row stays. The least version never changes: old librdkafka reads it as
+// a feature test.
+func (v *Conversation) offered(r versionRow) (top int16, keep bool) {
+	if r.key == keyListOffsets {
+		if v.rules.PendingUpload != PendingUploadOff && v.broker.support == SupportSynthesised {
+			return listOffsetsPendingUpload, true
+		}
+		return r.max, true
+	}
+	b := bearerOf(r.key)
+	if v.rules.Addresses == nil || b == nil || r.max <= b.known {
+		return r.max, true
+	}
+	return b.known, b.known >= r.min
+}

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+
+	"tiergate/codec"
+	"tiergate/rewrite/pendingupload"
+)
+
+// Treatment is what a session does with a frame.
+type Treatment uint8
+
+const (
+	// Opaque frames stream through as they come: only their head is read.
+	Opaque Treatment = iota
+	// Hold frames are wanted whole, because they may be changed.
+	Hold
+)
+
+// ErrUnrewritable is a request whose answer would carry broker addresses in a form
+// that this version of tiergate cannot rewrite. ApiVersions did not offer it.
+var ErrUnrewritable = errors.New("its answer carries broker addresses that cannot be rewritten")
+
+// brokerVersions is what one broker connection has said of itself.
+type brokerVersions struct {
+	support     Support
+	listOffsets int16
+}
+
+// Conversation is the memory that the rules need of one session: what this broker
+// connection said in ApiVersions. It belongs to the session's loop.
+type Conversation struct {
+	rules  *Rules
+	broker brokerVersions
+}
+
+// NewConversation returns the memory of a new session. rules must not change.
+func NewConversation(rules *Rules) Conversation {
+	return Conversation{rules: rules}
+}
+
+// Support returns what is known of the session's broker.
+func (v *Conversation) Support() Support { return v.broker.support }
+
+// Request says how a request and its response are treated, from the request's key
+// and version alone. The error is ErrUnrewritable: the session must end, as a broker
+// that lacks the version would end it.
+func (v *Conversation) Request(key, version int16) (request, response Treatment, err error) {
+	switch key {
+	case keyApiVersions:
+		if v.rules.PendingUpload == PendingUploadOff && v.rules.Addresses == nil {
+			return Opaque, Opaque, nil
+		}
+		return Opaque, Hold, nil
+	case keyListOffsets:
+		return v.listOffsetsTreatment(version), Opaque, nil
+	}
+	b := bearerOf(key)
+	switch {
+	case v.rules.Addresses == nil || b == nil || version < b.firstWith:
+		return Opaque, Opaque, nil
+	case b.rewrites(version):
+		return Opaque, Hold, nil
+	default:
+		return Opaque, Opaque, fmt.Errorf("%s v%d: %w", KeyName(key), version, ErrUnrewritable)
+	}
+}
+
+// listOffsetsTreatment says which ListOffsets requests must be looked into.
+func (v *Conversation) listOffsetsTreatment(version int16) Treatment {
+	switch {
+	case v.rules.PendingUpload == PendingUploadOff,
+		version < listOffsetsTimeout || version > listOffsetsPendingUpload:
+		return Opaque
+	case v.broker.support == SupportNone,
+		v.broker.support == SupportNative && v.rules.PendingUpload == PendingUploadAuto,
+		v.broker.support == SupportSynthesised && version <= v.broker.listOffsets:
+		return Opaque
+	}
+	return Hold
+}
+
+// Step is what must be done about a ListOffsets request that was held.
+type Step uint8
+
+const (
+	// Forward the request to the broker.
+	Forward Step = iota
+	// AskVersions of the broker first, then call ListOffsets again.
+	AskVersions
+	// Answer the request from look-ups: run the machine.
+	Answer
+)
+
+// ListOffsets decides about a whole ListOffsets request that Request said to hold. It
+// may change frame in place; for Forward the returned slice, of the same array, is
+// what the broker gets. For Answer the machine is returned and keeps its own copy.
+func (v *Conversation) ListOffsets(frame []byte) (Step, []byte, *pendingupload.Machine, error) {
+	version := codec.RequestVersion(frame)
+	if v.broker.support == SupportUnknown {
+		return AskVersions, frame, nil, nil
+	}
+	if v.listOffsetsTreatment(version) == Opaque {
+		return Forward, frame, nil, nil
+	}
+	in, err := pendingupload.Inspect(frame)
+	if err != nil {
+		return Forward, frame, nil, err
+	}
+	if in.PendingUpload > 0 && version >= listOffsetsPendingUpload {
+		m, err := pendingupload.New(frame, min(v.broker.listOffsets, listOffsetsTimeout))
+		return Answer, nil, m, err
+	}
+	if version > v.broker.listOffsets {
+		frame = pendingupload.Lower(frame, in, v.broker.listOffsets)
+	}
+	return Forward, frame, nil, nil
+}
+
+// Response changes a whole response that Request said to hold. The result is frame
+// itself, maybe changed in place, or a new slice. unmapped names the nodes that were
+// given an address without a port behind it. An error means that the response could
+// not be understood; it must not reach the client.
+func (v *Conversation) Response(key, version int16, frame []byte) (out []byte, unmapped []int32, err error) {
+	if key == keyApiVersions {
+		out, err = v.apiVersions(version, frame)
+		return out, nil, err
+	}
+	b := bearerOf(key)
+	enc := codec.EncodingOf(version, b.firstFlexible)
+	off, err := codec.ResponseBody(frame, enc)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s v%d response header: %w", KeyName(key), version, err)
+	}
+	a := addressEdits{rules: v.rules, base: off}
+	c := codec.NewCursor(frame[off:], enc)
+	b.edits(version, &c, &a)
+	if c.Err() != nil {
+		return nil, nil, fmt.Errorf("%s v%d response body: %w", KeyName(key), version, c.Err())
+	}
+	if len(a.edits) == 0 {
+		return frame, nil, nil
+	}
+	return codec.ApplyEdits(nil, frame, a.edits), a.unmapped, nil
+}
