@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads the YAML file of tiergate into one checked Config.
+//
+// It is strict: an unknown key, a key given twice, a wrong type or a value that could
+// not work is a fault, and every fault of a file is reported at once, each with its line,
+// the field, the value and the wanted form. One wrong thing costs one line: what merely
+// follows from it is not reported as well.
+//
+// docs/configuration.md holds every key with unit, default and reason; a test
+// compares it with the types here.
+package config
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+)
+
+// Config is a whole configuration. What Parse and Load return is checked; nothing in it
+// is changed afterwards, so any goroutine may read it.
+type Config struct {
+	Upstream              Upstream      `yaml:"upstream"`
+	Listeners             []Listener    `yaml:"listeners"`
+	EarliestPendingUpload PendingUpload `yaml:"earliest_pending_upload"`
+	Tiering               Tiering       `yaml:"tiering"`
+	Limits                Limits        `yaml:"limits"`
+	Log                   Log           `yaml:"log"`
+	Admin                 Admin         `yaml:"admin"`
+}
+
+// Upstream says how the Kafka cluster is reached.
+type Upstream struct {
+	// BootstrapServers are brokers to learn the others from: at least one.
+	BootstrapServers []HostPort `yaml:"bootstrap_servers"`
+	// MetadataRefresh is the interval at which the brokers are asked for anew.
+	MetadataRefresh Duration `yaml:"metadata_refresh"`
+}
+
+// Listener is one way into the cluster. Either Bootstrap, Nodes and AdvertisedHost are
+// set and broker addresses are rewritten, or Direct is set and none is.
+type Listener struct {
+	// Name is unique; it labels metrics and log lines.
+	Name Name `yaml:"name"`
+	// Bootstrap is where clients connect first; any broker may be behind it.
+	Bootstrap HostPort `yaml:"bootstrap"`
+	// Nodes are the ports to listen on for the nodes, one each.
+	Nodes PortRange `yaml:"nodes"`
+	// FirstNodeID is the node id behind the first port of Nodes.
+	FirstNodeID int32 `yaml:"first_node_id"`
+	// AdvertisedHost is the host that clients are told; the port is the one of Nodes.
+	AdvertisedHost Host `yaml:"advertised_host"`
+	// Direct gives each listen address its broker, in the order of the file.
+	Direct Routes `yaml:"direct"`
+}
+
+// IsDirect says whether the listener leaves addresses alone.
+func (l Listener) IsDirect() bool { return len(l.Direct) > 0 }
+
+// Tiering says how long it is remembered whether a topic has remote storage on.
+type Tiering struct {
+	// VerdictTTL is the life of a verdict that a broker gave.
+	VerdictTTL Duration `yaml:"verdict_ttl"`
+	// UnknownTTL is the time for which a topic is not asked for again after a look-up
+	// that gave no verdict.
+	UnknownTTL Duration `yaml:"unknown_ttl"`
+	// MaxTopics bounds the number of remembered verdicts.
+	MaxTopics int `yaml:"max_topics"`
+	// TieredTopics are known to have remote storage on; no broker is asked for them.
+	TieredTopics []TopicName `yaml:"tiered_topics"`
+}
+
+// Limits bound memory and waiting.
+type Limits struct {
+	// MaxRequestBytes bounds the size field of a request.
+	MaxRequestBytes Size `yaml:"max_request_bytes"`
+	// MaxResponseBytes bounds the size field of a response.
+	MaxResponseBytes Size `yaml:"max_response_bytes"`
+	// MaxHeldBytes bounds a frame that must be in memory whole to be changed.
+	MaxHeldBytes Size `yaml:"max_held_bytes"`
+	// MaxInflight is the number of unanswered requests of one connection after which
+	// it is not read any more.
+	MaxInflight int `yaml:"max_inflight"`
+	// DialTimeout bounds opening a broker connection, all its addresses together.
+	DialTimeout Duration `yaml:"dial_timeout"`
+	// VerdictTimeout bounds one look-up of remote.storage.enable.
+	VerdictTimeout Duration `yaml:"verdict_timeout"`
+	// LingerTimeout bounds the life of a connection that is half closed or stuck.
+	LingerTimeout Duration `yaml:"linger_timeout"`
+	// DrainTimeout bounds the time for which a stopping proxy finishes exchanges.
+	DrainTimeout Duration `yaml:"drain_timeout"`
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  LogLevel  `yaml:"level"`
+	Format LogFormat `yaml:"format"`
+}
+
+// Admin is the HTTP server for /metrics, /healthz and /readyz.
+type Admin struct {
+	Address HostPort `yaml:"address"`
+}
+
+// Defaults returns what stands where a file says nothing. Upstream.BootstrapServers and
+// Listeners have no default.
+func Defaults() Config {
+	return Config{
+		Upstream:              Upstream{MetadataRefresh: Duration(30 * time.Second)},
+		EarliestPendingUpload: PendingUploadAuto,
+		Tiering: Tiering{
+			VerdictTTL: Duration(time.Minute),
+			UnknownTTL: Duration(5 * time.Second),
+			MaxTopics:  10_000,
+		},
+		Limits: Limits{
+			MaxRequestBytes:  256 << 20,
+			MaxResponseBytes: maxFrameSize,
+			MaxHeldBytes:     32 << 20,
+			MaxInflight:      1024,
+			DialTimeout:      Duration(10 * time.Second),
+			VerdictTimeout:   Duration(5 * time.Second),
+			LingerTimeout:    Duration(30 * time.Second),
+			DrainTimeout:     Duration(30 * time.Second),
+		},
+		Log:   Log{Level: LogLevelInfo, Format: LogFormatText},
+		Admin: Admin{Address: HostPort{Host: "127.0.0.1", Port: 9644}},
+	}
+}
+
+// HostPort is one address: a DNS name or an IP literal, and a port from 1 to 65535.
+type HostPort struct {
+	// Host has no brackets, also if it is an IPv6 literal.
+	Host string
+	Port uint16
+}
+
+// String returns host:port, an IPv6 literal in brackets.
+func (a HostPort) String() string {
+	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
+}
+
+// PortRange is a run of ports of one host, First to Last, both included.
+type PortRange struct {
+	// Host has no brackets, also if it is an IPv6 literal.
+	Host        string
+	First, Last uint16
+}
+
+// Count is the number of ports.
+func (r PortRange) Count() int { return int(r.Last) - int(r.First) + 1 }
+
+// String returns host:first-last, an IPv6 literal in brackets.
+func (r PortRange) String() string {
+	return net.JoinHostPort(r.Host, fmt.Sprintf("%d-%d", r.First, r.Last))
+}
+
+// Route is one entry of a direct listener: what comes in at Listen goes to Broker.
+type Route struct {
+	Listen, Broker HostPort
+	// key is the listen address as the file spells it, to find its place again.
+	key string
+}
+
+// Routes are the entries of a direct listener in the order of the file.
+type Routes []Route
+
+// Host is a DNS name or an IP literal without brackets.
+type Host string
+
+// Name is the name of a listener.
+type Name string
+
+// TopicName is the name of a Kafka topic.
+type TopicName string
+
+// Duration is a time above zero, written with its unit: 500ms, 10s, 5m.
+type Duration time.Duration
+
+// String returns the duration as it may stand in a file.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// Size is a number of bytes, written plain or with KiB, MiB or GiB.
+type Size int64
+
+// String returns the size with the largest unit that divides it.
+func (s Size) String() string {
+	for _, u := range sizeUnits {
+		if s != 0 && s%u.bytes == 0 {
+			return strconv.FormatInt(int64(s/u.bytes), 10) + u.suffix
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+// PendingUpload says on which connections -6 is answered by the proxy.
+type PendingUpload string
+
+const (
+	// PendingUploadAuto answers -6 where the broker cannot and can be asked for the
+	// parts: its ListOffsets ends at version 9 or 10.
+	PendingUploadAuto PendingUpload = "auto"
+	// PendingUploadAlways answers -6 before native brokers too; for tests.
+	PendingUploadAlways PendingUpload = "always"
+	// PendingUploadOff leaves ListOffsets alone.
+	PendingUploadOff PendingUpload = "off"
+)
+
+// LogLevel is the least level that is logged.
+type LogLevel string
+
+// The levels of log/slog.
+const (
+	LogLevelDebug LogLevel = "debug"
+	LogLevelInfo  LogLevel = "info"
+	LogLevelWarn  LogLevel = "warn"
+	LogLevelError LogLevel = "error"
+)
+
+// LogFormat is the form of a log line.
+type LogFormat string
+
+const (
+	// LogFormatText is key=value, for people.
+	LogFormatText LogFormat = "text"
+	// LogFormatJSON is one JSON object per line, for machines.
+	LogFormatJSON LogFormat = "json"
+)

@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// Load reads and checks the file at path. Its error is an *Error when the file could be
+// read but is not right.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path) // #nosec G304 -- the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse checks data and returns it with every default filled in. file is the name that
+// stands before each fault. Its error is an *Error.
+func Parse(file string, data []byte) (*Config, error) {
+	d := &decoder{places: map[string]place{}, texts: map[string]string{}, faulty: map[string]bool{}}
+	c := Defaults()
+	d.document(data, &c)
+	if len(d.faults) > 0 {
+		sortFaults(d.faults)
+		return nil, &Error{File: file, Faults: d.faults}
+	}
+	return &c, nil
+}
+
+func (d *decoder) document(data []byte, c *Config) {
+	// Keys given twice are let through here, to be reported with all the rest.
+	tree, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		d.syntax(data, err)
+		return
+	}
+	var bodies []ast.Node
+	for _, doc := range tree.Docs {
+		if doc.Body != nil {
+			bodies = append(bodies, doc.Body)
+		}
+	}
+	switch {
+	case len(bodies) == 0:
+		d.fault("", "is empty; wanted upstream.bootstrap_servers and listeners at the least: "+
+			"docs/tiergate.example.yaml is a file to start from")
+		return
+	case len(bodies) > 1:
+		d.faultAt(placeOf(bodies[1]), "", "a second YAML document begins here; wanted one")
+	}
+	d.value("", bodies[0], reflect.ValueOf(c).Elem())
+	if d.faulty[""] {
+		return
+	}
+	d.validate(c)
+}
+
+// bareIPv6 is an IPv6 address that YAML reads as a list, for want of quotes.
+var bareIPv6 = regexp.MustCompile(`(^|[\s:,{])\[[0-9a-fA-F:.]*::?[0-9a-fA-F:.]*\]:\d`)
+
+// syntax reports what the YAML library could not read. It stops at the first such
+// place, so that is the one case where faults further down stay unseen.
+func (d *decoder) syntax(data []byte, err error) {
+	var at place
+	message := err.Error()
+	var located yaml.Error
+	if errors.As(err, &located) {
+		at, message = tokenPlace(located.GetToken()), located.GetMessage()
+	}
+	lines := bytes.Split(data, []byte("\n"))
+	if at.line > 0 && at.line <= len(lines) && bareIPv6.Match(lines[at.line-1]) {
+		message += `; an IPv6 address needs quotes: "[::1]:9092"`
+	}
+	d.faultAt(at, "", "is no YAML: %s", message)
+}
