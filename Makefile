@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: the tiergate authors
+# SPDX-License-Identifier: Apache-2.0
+
+# `make` alone lists what there is.
+
+GO        ?= go
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS   := -s -w -X main.version=$(VERSION)
+FUZZTIME  ?= 30s
+# Tools are pinned here and run through the module proxy; they are not in go.mod.
+GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
+
+.PHONY: help build demo test unit real race lint vet fuzz bench check clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## one static binary: bin/tiergate
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tiergate ./cmd/tiergate
+
+demo: build ## the main job on a simulated cluster; needs Go only
+	@bin/tiergate demo
+
+test: vet unit real ## all tests, real brokers included; downloads what it needs
+
+vet:
+	$(GO) vet ./...
+
+# The end-to-end tests start brokers and take all cores: they run by themselves.
+UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka)
+
+unit: ## tests that need Go only
+	$(GO) test $(UNIT)
+
+real: ## tests against real brokers: needs a JDK 17+ and Maven
+	$(GO) test -timeout 40m -p 1 ./loadtest/kafka/... ./loadtest/endtoend/...
+
+race: ## the Go-only tests under the race detector
+	$(GO) test -race $(UNIT)
+
+lint: ## golangci-lint, as pinned above
+	$(GO) run $(GOLANGCI) run
+
+fuzz: ## every fuzz test for FUZZTIME each
+	@for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	  done; done
+
+bench: ## Go benchmarks of the cores
+	$(GO) test -run '^$$' -bench . -benchmem ./codec/... ./rewrite/... ./proxy/...
+
+check: lint test race ## what a change must pass
+
+clean:
+	rm -rf bin dist
