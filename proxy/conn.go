@@ -28,6 +28,17 @@ type conn struct {
 	shut bool
 	// owed are bytes taken over for this socket that it did not take yet.
 	owed []byte
+	// piped is a pipe with bytes for this socket, or nil. They come before owed.
+	piped *pipe
+}
+
+// owes reports whether bytes wait for this socket. Nothing is read for it meanwhile.
+func (c *conn) owes() bool { return len(c.owed) > 0 || c.piped != nil }
+
+// gone marks that nothing can be sent any more.
+func (c *conn) gone() {
+	c.shut, c.owed = true, nil
+	c.dropPipe()
 }
 
 // errPeerClosed is how reading says that the peer has ended its direction.
@@ -93,7 +104,7 @@ func (c *conn) write(p []byte) {
 		return
 	}
 	n := 0
-	if len(c.owed) == 0 && c.writable {
+	if !c.owes() && c.writable {
 		n = c.push(p)
 	}
 	if n < len(p) && !c.shut {
@@ -103,7 +114,10 @@ func (c *conn) write(p []byte) {
 
 // flush writes what is owed as far as the socket takes it.
 func (c *conn) flush() {
-	if len(c.owed) == 0 || !c.writable {
+	if c.piped != nil {
+		c.flushPipe()
+	}
+	if len(c.owed) == 0 || !c.writable || c.piped != nil {
 		return
 	}
 	n := c.push(c.owed)
@@ -134,7 +148,7 @@ func (c *conn) push(p []byte) (done int) {
 			c.writable = false
 			return done
 		default:
-			c.shut, c.owed = true, nil
+			c.gone()
 			return done
 		}
 	}
@@ -143,7 +157,7 @@ func (c *conn) push(p []byte) (done int) {
 
 // shutdown ends our direction once nothing is owed any more.
 func (c *conn) shutdown() {
-	if !c.shut && len(c.owed) == 0 {
+	if !c.shut && !c.owes() {
 		c.shut = true
 		// It fails only when the peer is gone, which reading will show.
 		_ = unix.Shutdown(c.fd, unix.SHUT_WR)

@@ -59,6 +59,9 @@ type flow struct {
 	begun bool
 	// starved: carry cannot go on without more bytes.
 	starved bool
+	// bulk: the last frames were spliced, so the next is read in small pieces until it
+	// turns out to be a small one.
+	bulk bool
 	// done: the end of this direction was seen and passed on.
 	done bool
 	// left is how many bytes of the present frame have not come yet.
@@ -89,7 +92,7 @@ func (f *flow) pump() error {
 	for {
 		f.to.flush()
 		switch {
-		case len(f.to.owed) > 0:
+		case f.to.owes():
 			return nil
 		case f.done:
 			f.to.shutdown()
@@ -102,6 +105,16 @@ func (f *flow) pump() error {
 		case budget <= 0:
 			f.session.loop.queueTurn(f)
 			return nil
+		}
+		if f.splices() {
+			n, ok, err := f.splice()
+			if err != nil {
+				f.finish(err)
+			}
+			if ok {
+				budget -= n
+				continue
+			}
 		}
 		window, err := f.fill()
 		if err != nil {
@@ -135,7 +148,11 @@ func (f *flow) fill() ([]byte, error) {
 	if !f.from.readable {
 		return nil, nil
 	}
-	m, err := f.from.read(buf[n:min(n+readSize, len(buf))])
+	size := readSize
+	if f.bulk {
+		size = spliceReadSize
+	}
+	m, err := f.from.read(buf[n:min(n+size, len(buf))])
 	if err != nil || m == 0 {
 		return nil, err
 	}
@@ -159,7 +176,7 @@ func (f *flow) walk(window []byte) (int, error) {
 	// run is the start of the bytes that pass and are not written yet.
 	run, at := 0, 0
 	f.starved = false
-	for at < len(window) && f.stall == goes && len(f.to.owed) == 0 && !f.starved {
+	for at < len(window) && f.stall == goes && !f.to.owes() && !f.starved {
 		rest := window[at:]
 		if f.left == 0 {
 			err := f.begin(rest)
@@ -202,6 +219,7 @@ func (f *flow) begin(rest []byte) error {
 		return err
 	}
 	f.part, f.left, f.begun = part, codec.SizeLen+int64(codec.Size(rest)), true
+	f.bulk = f.bulk && f.left > spliceMin
 	if part == partHold && f.left > int64(f.session.loop.server.opts.MaxHeldBytes) {
 		return fmt.Errorf("%w: %d bytes must be held whole to be changed, max_held_bytes is %d",
 			errHeldTooLarge, f.left, f.session.loop.server.opts.MaxHeldBytes)
@@ -246,7 +264,7 @@ func (f *flow) collect(piece []byte) error {
 func (f *flow) finish(err error) {
 	if !errors.Is(err, errPeerClosed) {
 		// Reset: nothing can be sent there either.
-		f.from.shut, f.from.owed = true, nil
+		f.from.gone()
 	}
 	// The start of a frame that never came whole: the other side is to see what it
 	// would have seen without us, unless the frame was one that we change.

@@ -47,6 +47,7 @@ type loop struct {
 	// now is the time of the last tick: coarse, and free to read.
 	now      time.Time
 	draining bool
+	pipes    pipes
 	count    counts
 }
 
@@ -59,6 +60,7 @@ func newLoop(s *Server) (*loop, error) {
 	l := &loop{
 		server: s, poller: poller, now: time.Now(),
 		conns: map[int]*conn{}, sessions: map[*session]struct{}{},
+		pipes: pipes{limit: s.opts.MaxPipes / s.opts.Loops},
 		buf:   make([]byte, bufferSize),
 		count: counts{opened: make([]uint64, len(s.opts.Endpoints)), ended: make([]uint64, len(s.opts.Endpoints))},
 	}
@@ -97,6 +99,7 @@ func (l *loop) run() {
 	_ = unix.Close(l.wakeRead)
 	_ = unix.Close(l.wakeSend)
 	_ = l.poller.Close()
+	l.pipes.close()
 	l.server.metrics.add(&l.count)
 }
 
@@ -175,6 +178,7 @@ func (l *loop) tick(now time.Time) {
 	for s := range l.sessions {
 		l.guard(s, s.tick)
 	}
+	l.pipes.trim()
 	l.server.metrics.add(&l.count)
 }
 

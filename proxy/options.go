@@ -70,6 +70,10 @@ type Options struct {
 	// MaxInflight is the number of exchanges of one session after which its client is
 	// not read any more until the broker has answered. Default 1024.
 	MaxInflight int
+	// MaxPipes bounds the pipes of 512 KiB that large frames are spliced through, over
+	// all loops (Linux only). When none is to be had, bytes are copied. Default 128: the
+	// 64 MiB that an unprivileged user may have in pipes. Negative means none.
+	MaxPipes int
 	// DialTimeout bounds opening the broker side, all addresses together. Default 10 s.
 	DialTimeout time.Duration
 	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict

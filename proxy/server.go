@@ -47,6 +47,7 @@ func New(opts Options) (*Server, error) {
 	opts.MaxResponseBytes = cmp.Or(opts.MaxResponseBytes, math.MaxInt32)
 	opts.MaxHeldBytes = cmp.Or(opts.MaxHeldBytes, 32<<20)
 	opts.MaxInflight = cmp.Or(opts.MaxInflight, 1024)
+	opts.MaxPipes = cmp.Or(opts.MaxPipes, 128)
 	opts.DialTimeout = cmp.Or(opts.DialTimeout, 10*time.Second)
 	opts.VerdictTimeout = cmp.Or(opts.VerdictTimeout, 5*time.Second)
 	opts.LingerTimeout = cmp.Or(opts.LingerTimeout, 30*time.Second)

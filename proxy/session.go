@@ -180,7 +180,7 @@ func (s *session) mayResume() bool {
 // settle ends or closes the session when it has nothing left to do.
 func (s *session) settle() {
 	switch {
-	case s.requests.done && s.responses.done && len(s.client.owed) == 0 && len(s.broker.owed) == 0:
+	case s.requests.done && s.responses.done && !s.client.owes() && !s.broker.owes():
 		s.end(s.endReason(), nil)
 	case s.loop.draining && s.state == stateOpen && s.idle():
 		s.close(reasonDrained)
@@ -203,7 +203,7 @@ func (s *session) endReason() reason {
 // idle reports whether no exchange is under way in either direction.
 func (s *session) idle() bool {
 	return s.exchanges.len() == 0 && s.lookup == nil && s.requests.left == 0 && s.responses.left == 0 &&
-		len(s.client.owed) == 0 && len(s.broker.owed) == 0
+		!s.client.owes() && !s.broker.owes()
 }
 
 // close ends the session without losing what was sent to either side.
@@ -236,6 +236,8 @@ func (s *session) end(why reason, err error) {
 	}
 	s.state = stateEnded
 	s.cancel()
+	s.client.dropPipe()
+	s.broker.dropPipe()
 	s.loop.remove(&s.client)
 	if s.broker.fd >= 0 {
 		s.loop.remove(&s.broker)

@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// spliceMin is how much of an opaque frame must be left for its bytes to go through a
+	// pipe. Below it two more system calls cost more than the copy that they save.
+	spliceMin = 128 << 10
+	// pipeSize is the capacity asked for a pipe. The kernel's default of 64 KiB would
+	// need eight times the system calls.
+	pipeSize = 512 << 10
+	// spliceReadSize is what is read at the front of the frame after a spliced one: enough
+	// for any head that streams on, and little to copy.
+	spliceReadSize = 4 << 10
+)
+
+// pipe carries bytes between two sockets inside the kernel.
+type pipe struct {
+	read, write int
+	// size is the capacity in bytes.
+	size int
+	// filled is how many bytes are in it.
+	filled int
+}
+
+// pipes are the idle pipes of a loop and how many it may have.
+type pipes struct {
+	idle []*pipe
+	open int
+	// limit bounds open. An unprivileged user may have 64 MiB in pipes
+	// (/proc/sys/fs/pipe-user-pages-soft); the loops share that.
+	limit int
+}
+
+// take returns an empty pipe, or nil when there are as many as allowed or the system
+// has none: the bytes are copied then.
+func (p *pipes) take() *pipe {
+	if n := len(p.idle); n > 0 {
+		taken := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return taken
+	}
+	if p.open >= p.limit {
+		return nil
+	}
+	var fds [2]int
+	if unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
+		return nil
+	}
+	size, err := unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, pipeSize)
+	if err != nil || size < spliceMin {
+		// The soft limit of this user is reached: such a small pipe is worse than copying.
+		_ = unix.Close(fds[0])
+		_ = unix.Close(fds[1])
+		return nil
+	}
+	p.open++
+	return &pipe{read: fds[0], write: fds[1], size: size}
+}
+
+// give takes a pipe back. One that holds bytes is closed.
+func (p *pipes) give(back *pipe) {
+	if back.filled == 0 {
+		p.idle = append(p.idle, back)
+		return
+	}
+	p.drop(back)
+}
+
+// drop closes a pipe.
+func (p *pipes) drop(old *pipe) {
+	_ = unix.Close(old.read)
+	_ = unix.Close(old.write)
+	p.open--
+}
+
+// trim closes one idle pipe: a tick calls it, so that a quiet loop gives its pipes back.
+func (p *pipes) trim() {
+	if n := len(p.idle); n > 0 {
+		p.drop(p.idle[n-1])
+		p.idle = p.idle[:n-1]
+	}
+}
+
+// close closes all idle pipes.
+func (p *pipes) close() {
+	for len(p.idle) > 0 {
+		p.trim()
+	}
+}
+
+// splices reports whether the next bytes of the flow can go through a pipe.
+func (f *flow) splices() bool {
+	return f.part == partPass && f.left >= spliceMin && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut
+}
+
+// splice moves bytes of the present frame from socket to pipe to socket, never past the
+// frame's end. What the other side does not take stays in the pipe and is owed. ok is
+// false when there is no pipe.
+func (f *flow) splice() (n int, ok bool, err error) {
+	p := f.session.loop.pipes.take()
+	if p == nil {
+		return 0, false, nil
+	}
+	n, err = f.from.spliceTo(p, int(min(f.left, int64(p.size))))
+	if n > 0 {
+		f.left -= int64(n)
+		f.bulk = true
+		f.session.received(f, n)
+	}
+	f.to.piped = p
+	f.to.flush()
+	return n, true, err
+}
+
+// spliceTo fills an empty pipe from the socket, like read. Since the pipe is empty,
+// EAGAIN can only mean that the socket has nothing.
+func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
+	for {
+		n, err := unix.Splice(c.fd, nil, p.write, nil, limit, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		switch {
+		case err == nil && n == 0:
+			c.ended = true
+			return 0, errPeerClosed
+		case err == nil:
+			p.filled += int(n)
+			return int(n), nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			c.readable = false
+			return 0, nil
+		default:
+			c.ended = true
+			return 0, fmt.Errorf("splice: %w", err)
+		}
+	}
+}
+
+// flushPipe empties the pipe into the socket as far as it takes it, and gives the pipe
+// back when it is empty.
+func (c *conn) flushPipe() {
+	p := c.piped
+	for p.filled > 0 && c.writable && !c.shut {
+		n, err := unix.Splice(p.read, nil, c.fd, nil, p.filled, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		switch {
+		case err == nil && n > 0:
+			p.filled -= int(n)
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			c.writable = false
+		default:
+			c.gone()
+			return
+		}
+	}
+	if p.filled == 0 {
+		c.dropPipe()
+	}
+}
+
+// dropPipe ends the use of the pipe; bytes in it are lost.
+func (c *conn) dropPipe() {
+	if c.piped != nil {
+		c.session.loop.pipes.give(c.piped)
+		c.piped = nil
+	}
+}

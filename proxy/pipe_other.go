@@ -1,0 +1,25 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package proxy
+
+// Where there is no splice(2), all bytes are copied.
+
+const (
+	spliceMin      = readSize
+	spliceReadSize = readSize
+)
+
+type pipe struct{}
+
+type pipes struct{ limit int }
+
+func (*pipes) trim()  {}
+func (*pipes) close() {}
+
+func (f *flow) splices() bool              { return false }
+func (f *flow) splice() (int, bool, error) { return 0, false, nil }
+func (c *conn) flushPipe()                 {}
+func (c *conn) dropPipe()                  {}
