@@ -113,7 +113,7 @@ func Defaults() Config {
 		Tiering: Tiering{
 			VerdictTTL: Duration(time.Minute),
 			UnknownTTL: Duration(5 * time.Second),
-			MaxTopics:  10_000,
+			MaxTopics:  20_000,
 		},
 		Limits: Limits{
 			MaxRequestBytes:  256 << 20,

@@ -44,7 +44,7 @@ func TestParseIssue3(t *testing.T) {
 			AdvertisedHost: "127.0.0.1",
 		}},
 		EarliestPendingUpload: PendingUploadAuto,
-		Tiering:               Tiering{VerdictTTL: Duration(time.Minute), UnknownTTL: Duration(5 * time.Second), MaxTopics: 10_000},
+		Tiering:               Tiering{VerdictTTL: Duration(time.Minute), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000},
 		Limits: Limits{
 			MaxRequestBytes:  256 << 20,
 			MaxResponseBytes: 1<<31 - 1,
@@ -224,8 +224,15 @@ func TestKeyFaults(t *testing.T) {
 	f(with(t, "    nodes:", "    name: other\n    nodes:"), `f:6:5: listeners[0].name: is given twice, first on line 4; keep one of them`)
 	f(issue3+"limits: {max_inflight: 1, max_inflight: 2}\n",
 		`f:11:27: limits.max_inflight: is given twice, first on line 11; keep one of them`)
-	f(issue3+"limits:\n", "f:11:9: limits: has no value; wanted a mapping with the keys max_request_bytes, max_response_bytes, "+
-		"max_held_bytes, max_inflight, dial_timeout, verdict_timeout, linger_timeout, drain_timeout, or leave the key out")
+	// A section may be empty, as when all of its keys are commented out; a value may not.
+	f(issue3+"limits:\n  max_inflight:\nlog:\ntiering:\n  # verdict_ttl: 1m\n",
+		"f:12:16: limits.max_inflight: has no value; wanted a whole number in decimal, or leave the key out")
+	f(issue3+"log:\n  level:\n", "f:12:10: log.level: has no value; wanted debug, info, warn or error, or leave the key out")
+	f(with(t, "upstream:\n  bootstrap_servers: [\"127.0.0.1:29092\"]", "upstream:"),
+		`f:1:10: upstream.bootstrap_servers: is missing; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`)
+	f(with(t, "listeners:\n", "listeners:\n  -\n"),
+		`f:4:4: listeners[0].name: is missing; wanted letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`,
+		`f:4:4: listeners[0]: has neither bootstrap and nodes nor direct; wanted bootstrap, nodes and advertised_host (addresses are rewritten), or direct (they are not)`)
 	f(issue3+"limits:\n  max_inflight: &few 3\n",
 		"f:12:17: limits.max_inflight: anchors, aliases and tags are not read; wanted a whole number in decimal written out")
 	f(issue3+"limits:\n  <<: 3\n", "f:12:3: limits: has a key that is no plain text")
@@ -285,6 +292,8 @@ func TestTypeFaults(t *testing.T) {
 		`f:11:27: tiering.tiered_topics[0]: 7 is a number; wanted a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`,
 		`f:11:30: tiering.tiered_topics[1]: "a b" is no topic name; wanted a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`,
 		`f:11:35: tiering.tiered_topics[2]: ".." is no topic name; wanted a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`)
+	f(issue3+"tiering: {tiered_topics: [__remote_log_metadata, _orders]}\n",
+		`f:11:27: tiering.tiered_topics[0]: "__remote_log_metadata" is an internal topic, which Kafka never tiers; wanted topics of your own`)
 	f(issue3+"log: {level: trace, format: logfmt}\n",
 		`f:11:14: log.level: "trace" is not known; wanted debug, info, warn or error`,
 		`f:11:29: log.format: "logfmt" is not known; wanted text or json`)

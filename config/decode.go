@@ -80,6 +80,9 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 	d.places[path] = placeOf(n)
 	switch n.(type) {
 	case *ast.NullNode:
+		if into.Kind() == reflect.Struct && !isScalar(into.Type()) && path != "" {
+			return // a section whose keys are all commented out
+		}
 		d.fault(path, "has no value; wanted %s, or leave the key out", wantedOf(into))
 		return
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
@@ -355,7 +358,7 @@ func Keys() []string {
 			key := join(path, f.key)
 			ft := t.Field(f.index).Type
 			switch {
-			case ft.Implements(reflect.TypeFor[scalar]()) || reflect.PointerTo(ft).Implements(reflect.TypeFor[scalar]()):
+			case isScalar(ft):
 				keys = append(keys, key)
 			case ft.Kind() == reflect.Struct:
 				walk(key, ft)
@@ -369,6 +372,8 @@ func Keys() []string {
 	walk("", reflect.TypeFor[Config]())
 	return keys
 }
+
+func isScalar(t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[scalar]()) }
 
 func join(path, key string) string {
 	if path == "" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -19,6 +20,17 @@ func (d *decoder) validate(c *Config) {
 	d.overlaps(binds)
 	d.loops(c, binds)
 	d.numbers(c)
+	for i, topic := range c.Tiering.TieredTopics {
+		if path := fmt.Sprintf("tiering.tiered_topics[%d]", i); d.given(path) && slices.Contains(internalTopics, topic) {
+			d.fault(path, "%q is an internal topic, which Kafka never tiers; wanted topics of your own", topic)
+		}
+	}
+}
+
+// internalTopics are those of org.apache.kafka.common.internals.Topic and the one of
+// TopicBasedRemoteLogMetadataManager.
+var internalTopics = []TopicName{
+	"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata",
 }
 
 func (d *decoder) bootstrapServers(servers []HostPort) {
