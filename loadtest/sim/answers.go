@@ -44,6 +44,7 @@ func (c *Cluster) answer(nodeID int32, request kmsg.Request, response kmsg.Respo
 func (c *Cluster) answerApiVersions(nodeID int32, response *kmsg.ApiVersionsResponse) {
 	for i := range response.ApiKeys {
 		if row := &response.ApiKeys[i]; row.ApiKey == kmsg.ListOffsets.Int16() {
+			row.MinVersion = c.versionOf(nodeID).minListOffsets()
 			row.MaxVersion = c.versionOf(nodeID).maxListOffsets()
 		}
 	}

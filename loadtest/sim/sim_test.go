@@ -123,19 +123,19 @@ func TestApiVersionsRow(t *testing.T) {
 		Brokers:      5,
 		NodeVersions: map[int32]sim.Version{0: sim.Kafka38, 1: sim.Kafka39, 2: sim.Kafka40, 4: sim.Kafka43},
 	})
-	var got []int16
+	var got [][2]int16
 	for _, address := range c.Addresses() {
 		request := kmsg.NewPtrApiVersionsRequest()
 		request.Version = 3
 		request.ClientSoftwareName, request.ClientSoftwareVersion = "sim-test", "1"
 		for _, row := range dial(t, address).ask(request).(*kmsg.ApiVersionsResponse).ApiKeys {
 			if row.ApiKey == kmsg.ListOffsets.Int16() {
-				got = append(got, row.MaxVersion)
+				got = append(got, [2]int16{row.MinVersion, row.MaxVersion})
 			}
 		}
 	}
-	if want := []int16{8, 9, 10, 10, 11}; !slices.Equal(got, want) {
-		t.Errorf("ListOffsets max by node %v, want %v", got, want)
+	if want := [][2]int16{{0, 8}, {0, 9}, {1, 10}, {1, 10}, {1, 11}}; !slices.Equal(got, want) {
+		t.Errorf("ListOffsets versions by node %v, want %v", got, want)
 	}
 }
 

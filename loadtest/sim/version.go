@@ -76,3 +76,14 @@ func (v Version) maxListOffsets() int16 {
 	}
 	return 10
 }
+
+// minListOffsets is the oldest ListOffsets version that the release has. KIP-896 took
+// version 0 out of Kafka 4.0.
+func (v Version) minListOffsets() int16 {
+	switch v {
+	case Kafka38, Kafka39:
+		return 0
+	case Kafka40, Kafka41, Kafka42, Kafka43:
+	}
+	return 1
+}

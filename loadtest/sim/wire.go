@@ -114,7 +114,7 @@ func (c *conn) request(frame []byte) ([]byte, error) {
 			return frame, nil
 		}
 	case kmsg.ListOffsets:
-		if version > c.cluster.versionOf(c.nodeID).maxListOffsets() {
+		if v := c.cluster.versionOf(c.nodeID); version < v.minListOffsets() || version > v.maxListOffsets() {
 			return nil, fmt.Errorf("ListOffsets version %d", version)
 		}
 		fallthrough
