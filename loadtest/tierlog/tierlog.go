@@ -179,29 +179,28 @@ func (l *Log) LastStableOffset() int64 {
 // Append adds n records.
 func (l *Log) Append(n int64) { l.logEnd += max(n, 0) }
 
-// SetHighWatermark moves the high watermark to offset, between the log start and the
-// log end, and holds it there. Below the start of the current leader epoch the log is
-// in the state of a new leader that does not know the high watermark yet: consumers
-// get OFFSET_NOT_AVAILABLE (KIP-207).
+// SetHighWatermark moves the high watermark up to offset, at most to the log end, and
+// holds it there while records are appended.
 func (l *Log) SetHighWatermark(offset int64) {
-	l.heldWatermark = clamp(offset, l.logStart, l.logEnd)
+	l.heldWatermark = clamp(offset, l.HighWatermark(), l.logEnd)
 }
 
 // ReleaseHighWatermark lets the high watermark follow the log end again.
 func (l *Log) ReleaseHighWatermark() { l.heldWatermark = unheld }
 
-// AwaitHighWatermark makes the broker leader with a new epoch while its high watermark
-// is still at offset. ReleaseHighWatermark ends that.
+// AwaitHighWatermark makes the broker leader with a new epoch that does not know the
+// high watermark yet: it is still at offset, between the log start and the log end.
+// Until it reaches the start of the epoch (ReleaseHighWatermark, SetHighWatermark)
+// consumers get OFFSET_NOT_AVAILABLE (KIP-207).
 func (l *Log) AwaitHighWatermark(epoch int32, offset int64) {
 	l.NewLeaderEpoch(epoch)
-	l.SetHighWatermark(offset)
+	l.heldWatermark = clamp(offset, l.logStart, l.logEnd)
 }
 
-// SetLastStableOffset holds the last stable offset at offset, as a transaction does
-// whose first record is there. It never moves below what is uploaded, since only
-// stable records are.
+// SetLastStableOffset moves the last stable offset up to offset, at most to the log end,
+// and holds it there, as a transaction does whose first record is there.
 func (l *Log) SetLastStableOffset(offset int64) {
-	l.heldStable = clamp(offset, max(l.logStart, l.uploaded+1), l.logEnd)
+	l.heldStable = clamp(offset, l.LastStableOffset(), l.logEnd)
 }
 
 // ReleaseLastStableOffset ends the transaction.

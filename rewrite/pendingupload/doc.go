@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pendingupload answers ListOffsets with timestamp -6 (earliest pending upload
+// offset, KIP-1023) from what brokers of Kafka 3.9 to 4.1 can be asked. It has no
+// socket, goroutine or clock: answers of the broker go in, requests for it come out.
+//
+// # One exchange
+//
+//	m, err := New(frame, 10)
+//	for m.State() != Done {
+//		send m.Ready(), in order, back to back
+//		AwaitAnswers:  m.Step(next response), one per ask, in the order of the asks
+//		AwaitVerdicts: m.Verdicts(...), once the topics in m.Topics() are known
+//	}
+//	m.Response()
+//
+// Ready may be called at any time; it is empty when nothing is to be sent. After an
+// error of Step the machine is of no further use and the session must close: a broker
+// connection whose answers cannot be read has lost its place.
+//
+// # The look-ups
+//
+// Four requests go out at once, in this order:
+//
+//	-4  earliest local offset    the partitions that asked for -6
+//	-2  log start offset         the same
+//	-5  highest remote offset    the client's own request, -6 replaced by -5 in place
+//	-1  last fetchable offset    the partitions that asked for -6
+//
+// The answer to the third one becomes the answer to the client: it is patched in place,
+// so all other partitions, unknown tags, the order, and duplicates stay as the broker
+// sent them. Then, where the epoch of the offset is still open, OffsetForLeaderEpoch
+// rounds follow (see epochs.go), and at last the verdicts on remote.storage.enable are
+// waited for. Epoch rounds go first because they need no verdict and a verdict needs no
+// epoch: a partition is in one of both, never in both, and a broker that is waited for
+// anyway costs nothing.
+//
+// # The rules
+//
+//  1. An error code in any look-up is the answer. A partition that is missing from an
+//     answer gets UNKNOWN_SERVER_ERROR.
+//  2. Nothing uploaded (-5 is negative): none, unless remote storage is on for the topic,
+//     the local log starts where the log starts, and there is a record to read; then it
+//     is the log start.
+//  3. Something uploaded: the offset after it, or the log start if that is higher; none
+//     if the reader may not read there.
+//
+// Source: Kafka 4.2 UnifiedLog.fetchEarliestPendingUploadOffset,
+// Partition.fetchOffsetForTimestamp, ReplicaManager.fetchOffset.
+//
+// # Races
+//
+// Offsets move while the look-ups run. Short of a leader change, which shows as an
+// error, all four only grow, and remote <= last-1, start <= local, start <= last hold at
+// any instant. The order -4, -2, -5, -1 makes a composed answer one that a native broker
+// could have given at some instant between the first look-up and the last:
+//
+//   - -4 before -2: local > start means that it was so when -4 was answered (the leader
+//     does not know yet what is uploaded), since start only grew. local < start means
+//     that records were deleted in between and both start there now. Asked the other way
+//     round, or compared with "!=", the two cannot be told apart.
+//   - -2 before -5: with tier+1 < start the answer is start, and it was when -2 was
+//     answered, as less was uploaded then. With tier+1 >= start it is tier+1, and it was
+//     when -5 was answered.
+//   - -1 last: an answer that only later appends made readable was the native one right
+//     after that append, as neither start nor tier can pass the end of the log before.
+//
+// One case remains: the log start passes the answer while it is being composed, which
+// takes a DeleteRecords of records that were not uploaded yet. Then the answer may be an
+// offset that is gone, as a native answer would be one moment later; where the epoch
+// search notices it, the partition gets OFFSET_NOT_AVAILABLE, which clients retry.
+//
+// One error is wider than the native one: a new leader whose high watermark has not
+// reached its epoch yet answers -1 with OFFSET_NOT_AVAILABLE always, and a native -6 only
+// if the offset is at the high watermark. No look-up tells where the high watermark is.
+// The error is retried by clients and ends with the election.
+package pendingupload
