@@ -30,6 +30,8 @@ type conn struct {
 	owed []byte
 	// piped is a pipe with bytes for this socket, or nil. They come before owed.
 	piped *pipe
+	// tls is nil on a plaintext connection. Owed bytes are ciphertext.
+	tls *tlsLayer
 }
 
 // owes reports whether bytes wait for this socket. Nothing is read for it meanwhile.
@@ -70,14 +72,23 @@ func detach(c net.Conn) (int, error) {
 	return fd, nil
 }
 
-// read fills p from the socket. n is 0 with a nil error when there is nothing now;
+// read fills p from the connection. n is 0 with a nil error when there is nothing now;
 // after errPeerClosed or another error nothing more will come.
-func (c *conn) read(p []byte) (n int, err error) {
+func (c *conn) read(p []byte) (int, error) {
+	if c.tls != nil {
+		return c.readTLS(p)
+	}
+	n, err := c.readRaw(p)
+	c.ended = err != nil
+	return n, err
+}
+
+// readRaw reads from the socket.
+func (c *conn) readRaw(p []byte) (n int, err error) {
 	for {
 		n, err = unix.Read(c.fd, p)
 		switch {
 		case err == nil && n == 0:
-			c.ended = true
 			return 0, errPeerClosed
 		case err == nil:
 			if n < len(p) && !c.hungUp {
@@ -89,17 +100,27 @@ func (c *conn) read(p []byte) (n int, err error) {
 			c.readable = false
 			return 0, nil
 		default:
-			c.ended = true
 			return 0, fmt.Errorf("read: %w", err)
 		}
 	}
 }
 
-// write hands p to the socket, or keeps a copy of what it does not take: p is the
+// write hands p to the connection, or keeps a copy of what it does not take: p is the
 // caller's again on return. When writing fails the peer is gone; that is no error
 // here, since what the peer sent before may still be there to read. Bytes for a peer
 // that is gone are dropped.
 func (c *conn) write(p []byte) {
+	if c.shut || len(p) == 0 {
+		return
+	}
+	if c.tls != nil {
+		p = c.encrypt(p)
+	}
+	c.writeRaw(p)
+}
+
+// writeRaw hands bytes to the socket.
+func (c *conn) writeRaw(p []byte) {
 	if c.shut || len(p) == 0 {
 		return
 	}
@@ -157,6 +178,9 @@ func (c *conn) push(p []byte) (done int) {
 
 // shutdown ends our direction once nothing is owed any more.
 func (c *conn) shutdown() {
+	if !c.shut && !c.owes() {
+		c.notifyClose()
+	}
 	if !c.shut && !c.owes() {
 		c.shut = true
 		// It fails only when the peer is gone, which reading will show.

@@ -4,6 +4,8 @@
 package proxy
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -57,15 +59,36 @@ func (e *endpoint) accept() {
 // and load balancers (which forget a silent connection after minutes) awake.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
-// admit gives an accepted connection to a loop.
+// admit gives an accepted connection to a loop, after its TLS handshake if the endpoint
+// has TLS.
 func (e *endpoint) admit(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		// NoDelay is Go's default. A peer that left already makes this fail; its session
 		// will find out.
 		_ = tcp.SetKeepAliveConfig(keepAlive)
 	}
-	peer := c.RemoteAddr()
-	fd, err := detach(c)
+	if e.TLS == nil {
+		fd, err := detach(c)
+		e.hand(fd, nil, c.RemoteAddr(), err)
+		return
+	}
+	select {
+	case e.server.handshakes <- struct{}{}:
+	case <-e.server.ctx.Done():
+		_ = c.Close()
+		return
+	}
+	e.server.background(func() {
+		defer func() { <-e.server.handshakes }()
+		ctx, cancel := context.WithTimeout(e.server.ctx, e.server.opts.HandshakeTimeout)
+		defer cancel()
+		fd, layer, err := handshake(ctx, c, tls.Server, e.TLS())
+		e.hand(fd, layer, c.RemoteAddr(), err)
+	})
+}
+
+// hand gives a descriptor to the next loop, or says why there is none.
+func (e *endpoint) hand(fd int, layer *tlsLayer, peer net.Addr, err error) {
 	if err != nil {
 		if n, ok := e.faults.allow(); ok {
 			e.server.log.Warn("connection refused", "listener", e.Listener, "client", peer.String(), "error", err, "suppressed", n)
@@ -73,7 +96,26 @@ func (e *endpoint) admit(c net.Conn) {
 		return
 	}
 	l := e.server.pick()
-	l.post(func() { newSession(l, e, fd, peer) })
+	l.post(func() { newSession(l, e, fd, layer, peer) })
+}
+
+// dialBroker opens a broker connection, TLS included.
+func (e *endpoint) dialBroker(ctx context.Context) (int, *tlsLayer, error) {
+	c, err := e.Dial(ctx)
+	if err != nil {
+		return -1, nil, err
+	}
+	if e.BrokerTLS == nil {
+		fd, err := detach(c)
+		return fd, nil, err
+	}
+	name := ""
+	if named, ok := c.(interface{ ServerName() string }); ok {
+		name = named.ServerName()
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.server.opts.HandshakeTimeout)
+	defer cancel()
+	return handshake(ctx, c, tls.Client, e.BrokerTLS(name))
 }
 
 // logEnd writes one line for a session that a fault ended, and none at this level for

@@ -145,7 +145,7 @@ func (f *flow) fill() ([]byte, error) {
 	if f.from.ended {
 		return nil, errPeerClosed
 	}
-	if !f.from.readable {
+	if !f.from.mayRead() {
 		return nil, nil
 	}
 	size := readSize
@@ -279,7 +279,7 @@ func (f *flow) finish(err error) {
 // the last response.
 func (f *flow) discard() {
 	f.carry, f.held = nil, nil
-	for budget := pumpBudget; f.from.readable && !f.from.ended && budget > 0; {
+	for budget := pumpBudget; f.from.mayRead() && !f.from.ended && budget > 0; {
 		n, err := f.from.read(f.session.loop.buf)
 		if err != nil {
 			f.done = true

@@ -94,7 +94,8 @@ func (b *broker) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // echo answers every request with its body, in order, until the client ends.
-func echo(c *net.TCPConn) {
+func echo(c io.ReadWriteCloser) {
+	defer c.Close()
 	for {
 		frame, err := readFrame(c)
 		if err != nil {

@@ -38,6 +38,8 @@ type loop struct {
 	sessions map[*session]struct{}
 	// buf is what every read goes to. It holds bytes only while a flow is pumped.
 	buf []byte
+	// cipherIn and cipherOut do the same for ciphertext.
+	cipherIn, cipherOut []byte
 	// turns are flows that used their budget up. They go on when wake, a pipe of the
 	// loop to itself, is readable: that is after the events of the round that runs.
 	// (A task that posts itself would not do: netpoll runs tasks until none is left.)
@@ -61,7 +63,7 @@ func newLoop(s *Server) (*loop, error) {
 		server: s, poller: poller, now: time.Now(),
 		conns: map[int]*conn{}, sessions: map[*session]struct{}{},
 		pipes: pipes{limit: s.opts.MaxPipes / s.opts.Loops},
-		buf:   make([]byte, bufferSize),
+		buf:   make([]byte, bufferSize), cipherIn: make([]byte, readSize),
 		count: counts{opened: make([]uint64, len(s.opts.Endpoints)), ended: make([]uint64, len(s.opts.Endpoints))},
 	}
 	if err = l.openWake(); err != nil {

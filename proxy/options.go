@@ -5,6 +5,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"time"
@@ -15,8 +16,9 @@ import (
 )
 
 // Dial opens the broker side of a session. It is called off the loops, may block
-// until ctx ends, and is called concurrently. The connection must be a *net.TCPConn:
-// the proxy takes its descriptor over.
+// until ctx ends, and is called concurrently. The connection must be a *net.TCPConn, or
+// embed one: the proxy takes its descriptor over. It may have a method ServerName()
+// string that says which name a TLS certificate is to be verified for.
 type Dial func(ctx context.Context) (net.Conn, error)
 
 // Verdicts tells whether topics have remote storage on. The proxy asks only where
@@ -45,6 +47,13 @@ type Endpoint struct {
 	Broker string
 	// Dial opens the broker side of this endpoint's sessions.
 	Dial Dial
+	// TLS gives the configuration for the next client's handshake; nil means plaintext.
+	// Called concurrently, off the loops: it may give a new one after a reload.
+	TLS func() *tls.Config
+	// BrokerTLS gives the configuration for the next handshake with a broker; nil means
+	// plaintext. serverName is what the dialed connection's ServerName method says, or
+	// empty when it has none.
+	BrokerTLS func(serverName string) *tls.Config
 	// Rules say how the endpoint's sessions treat requests and responses.
 	Rules rewrite.Rules
 }
@@ -76,6 +85,12 @@ type Options struct {
 	MaxPipes int
 	// DialTimeout bounds opening the broker side, all addresses together. Default 10 s.
 	DialTimeout time.Duration
+	// HandshakeTimeout bounds one TLS handshake, on either side. Default 10 s.
+	HandshakeTimeout time.Duration
+	// MaxHandshakes bounds the TLS handshakes with clients that run at once: they are
+	// what a connection storm costs most. Further clients wait in the kernel's accept
+	// queue. Default 256.
+	MaxHandshakes int
 	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict
 	// counts as unknown. Default 5 s.
 	VerdictTimeout time.Duration

@@ -99,7 +99,8 @@ func (p *pipes) close() {
 
 // splices reports whether the next bytes of the flow can go through a pipe.
 func (f *flow) splices() bool {
-	return f.part == partPass && f.left >= spliceMin && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut
+	return f.part == partPass && f.left >= spliceMin && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut &&
+		f.from.tls == nil && f.to.tls == nil
 }
 
 // splice moves bytes of the present frame from socket to pipe to socket, never past the

@@ -30,6 +30,8 @@ type Server struct {
 	endpoints []*endpoint
 	loops     []*loop
 	next      atomic.Uint32
+	// handshakes holds a token for each TLS handshake with a client.
+	handshakes chan struct{}
 	// ctx ends when Close begins; work off the loops hangs on it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -49,6 +51,8 @@ func New(opts Options) (*Server, error) {
 	opts.MaxInflight = cmp.Or(opts.MaxInflight, 1024)
 	opts.MaxPipes = cmp.Or(opts.MaxPipes, 128)
 	opts.DialTimeout = cmp.Or(opts.DialTimeout, 10*time.Second)
+	opts.HandshakeTimeout = cmp.Or(opts.HandshakeTimeout, 10*time.Second)
+	opts.MaxHandshakes = cmp.Or(opts.MaxHandshakes, 256)
 	opts.VerdictTimeout = cmp.Or(opts.VerdictTimeout, 5*time.Second)
 	opts.LingerTimeout = cmp.Or(opts.LingerTimeout, 30*time.Second)
 	if opts.Logger == nil {
@@ -62,7 +66,7 @@ func New(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("endpoint %s answers -6 and needs Options.Verdicts", e.Address)
 		}
 	}
-	s := &Server{opts: opts, log: opts.Logger}
+	s := &Server{opts: opts, log: opts.Logger, handshakes: make(chan struct{}, opts.MaxHandshakes)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var err error
 	if s.metrics, err = newMetrics(s); err != nil {

@@ -6,6 +6,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -60,9 +61,9 @@ type session struct {
 }
 
 // newSession takes an accepted client in and starts to dial. The session owns fd.
-func newSession(l *loop, e *endpoint, fd int, peer net.Addr) {
+func newSession(l *loop, e *endpoint, fd int, layer *tlsLayer, peer net.Addr) {
 	s := &session{loop: l, endpoint: e, peer: peer, talk: rewrite.NewConversation(&e.Rules)}
-	s.client = conn{fd: fd, session: s}
+	s.client = conn{fd: fd, session: s, tls: layer}
 	s.broker = conn{fd: -1, session: s}
 	s.requests = flow{
 		session: s, from: &s.client, to: &s.broker, walker: requests{s}, stall: stallDial,
@@ -87,17 +88,13 @@ func (s *session) dial() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.DialTimeout)
 	s.loop.server.background(func() {
 		defer cancel()
-		fd := -1
-		c, err := s.endpoint.Dial(ctx)
-		if err == nil {
-			fd, err = detach(c)
-		}
-		s.loop.post(func() { s.loop.guard(s, func() { s.dialed(fd, err) }) })
+		fd, layer, err := s.endpoint.dialBroker(ctx)
+		s.loop.post(func() { s.loop.guard(s, func() { s.dialed(fd, layer, err) }) })
 	})
 }
 
 // dialed is the end of dial.
-func (s *session) dialed(fd int, err error) {
+func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 	switch {
 	case s.state == stateEnded:
 		if err == nil {
@@ -108,7 +105,7 @@ func (s *session) dialed(fd int, err error) {
 		s.end(reasonDial, err)
 		return
 	}
-	s.broker.fd = fd
+	s.broker.fd, s.broker.tls = fd, layer
 	if err = s.loop.add(&s.broker); err != nil {
 		s.broker.fd = -1
 		s.end(reasonDial, err)
@@ -119,6 +116,10 @@ func (s *session) dialed(fd int, err error) {
 	// Edges tell the rest; a connected socket has room, so trying costs nothing.
 	s.broker.writable = true
 	s.advance(&s.requests)
+	if s.state != stateEnded {
+		// A TLS handshake may have read ahead.
+		s.advance(&s.responses)
+	}
 }
 
 // event takes what the poller said about one of the sockets.
@@ -149,18 +150,30 @@ func (s *session) advance(f *flow) {
 	if s.state == stateDialing {
 		return
 	}
-	if err := f.pump(); err != nil {
-		s.end(reasonOf(err), err)
+	if !s.pump(f) {
 		return
 	}
 	if s.mayResume() {
 		s.requests.stall = goes
-		if err := s.requests.pump(); err != nil {
-			s.end(reasonOf(err), err)
+		if !s.pump(&s.requests) {
 			return
 		}
 	}
 	s.settle()
+}
+
+// pump pumps a flow; a fault of the protocol ends the session.
+func (s *session) pump(f *flow) bool {
+	err := f.pump()
+	if err == nil {
+		return true
+	}
+	side := "client"
+	if f == &s.responses {
+		side = "broker"
+	}
+	s.end(reasonOf(err), fmt.Errorf("from the %s: %w", side, err))
+	return false
 }
 
 // mayResume reports whether stalled requests can go on. Half of the exchanges must be

@@ -15,7 +15,7 @@ import (
 
 // An unknown key passes in both directions, whatever the pieces it comes in.
 func TestUnknownKeyPassesCutAtEachByte(t *testing.T) {
-	b := newBroker(t, echo)
+	b := newBroker(t, func(c *net.TCPConn) { echo(c) })
 	s := newServer(t, b.dial, rewrite.Rules{})
 	out := append(request(10000, 3, 7, []byte("vendor")...), request(10000, 4, 8)...)
 	want := append(response(7, append([]byte{0, 1, 'c'}, "vendor"...)...), response(8, 0, 1, 'c')...)

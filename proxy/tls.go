@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// tlsLayer is the TLS side of a conn: crypto/tls over memory instead of a socket. The
+// loop puts ciphertext that it read into wire.in and takes ciphertext to send out of
+// wire.out.
+type tlsLayer struct {
+	conn *tls.Conn
+	wire *wire
+	// pending: reading may give plaintext although the socket has nothing, since
+	// ciphertext was read ahead.
+	pending bool
+	// notified: close_notify was sent.
+	notified bool
+}
+
+// wire is what crypto/tls takes for its connection. During the handshake, which runs on
+// a goroutine of its own, it is the real one; afterwards it is memory.
+type wire struct {
+	net net.Conn
+	in  []byte
+	out []byte
+	// err is what reading ends in once in is empty.
+	err error
+}
+
+// againError says that there is no more ciphertext now. Because it is temporary,
+// crypto/tls does not take it for the end of the connection (tls.Conn, readFromUntil
+// and readRecordOrCCS).
+type againError struct{}
+
+func (againError) Error() string   { return "no ciphertext now" }
+func (againError) Timeout() bool   { return false }
+func (againError) Temporary() bool { return true }
+
+func (w *wire) Read(p []byte) (int, error) {
+	switch {
+	case w.net != nil:
+		return w.net.Read(p)
+	case len(w.in) > 0:
+		n := copy(p, w.in)
+		w.in = w.in[n:]
+		return n, nil
+	case w.err != nil:
+		return 0, w.err
+	default:
+		return 0, againError{}
+	}
+}
+
+// Write takes everything: crypto/tls could not go on after a failed write. What is fed
+// in is bounded by the size of one read or one held frame.
+func (w *wire) Write(p []byte) (int, error) {
+	if w.net != nil {
+		return w.net.Write(p)
+	}
+	w.out = append(w.out, p...)
+	return len(p), nil
+}
+
+// Close is called by crypto/tls when a handshake's context ends.
+func (w *wire) Close() error {
+	if w.net != nil {
+		return w.net.Close()
+	}
+	return nil
+}
+
+func (w *wire) LocalAddr() net.Addr              { return nil }
+func (w *wire) RemoteAddr() net.Addr             { return nil }
+func (w *wire) SetDeadline(time.Time) error      { return nil }
+func (w *wire) SetReadDeadline(time.Time) error  { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+
+// handshake runs a TLS handshake over c, off the loops, and then takes the descriptor
+// out of c. side is tls.Server or tls.Client. c is closed in any case; on success its
+// descriptor lives on. Bytes that the handshake read ahead stay in the layer.
+func handshake(ctx context.Context, c net.Conn, side func(net.Conn, *tls.Config) *tls.Conn, config *tls.Config) (int, *tlsLayer, error) {
+	w := &wire{net: c}
+	config = config.Clone()
+	// Kafka frames are bulk: small records would only cost CPU.
+	config.DynamicRecordSizingDisabled = true
+	layer := &tlsLayer{conn: side(w, config), wire: w, pending: true}
+	if err := layer.conn.HandshakeContext(ctx); err != nil {
+		_ = c.Close()
+		return -1, nil, fmt.Errorf("TLS handshake: %w", plainWords(err))
+	}
+	fd, err := detach(c)
+	w.net = nil
+	return fd, layer, err
+}
+
+// plainWords says what a peer that does not speak TLS probably speaks.
+func plainWords(err error) error {
+	var header tls.RecordHeaderError
+	if !errors.As(err, &header) {
+		return err
+	}
+	if header.RecordHeader[0] == 0 {
+		return fmt.Errorf("plaintext Kafka bytes on a TLS port: the first bytes are %x", header.RecordHeader)
+	}
+	return fmt.Errorf("no TLS: the first bytes are %x", header.RecordHeader)
+}
+
+// mayRead reports whether reading may give bytes now.
+func (c *conn) mayRead() bool {
+	return c.readable || c.tls != nil && c.tls.pending
+}
+
+// readTLS fills p with plaintext, like read.
+func (c *conn) readTLS(p []byte) (n int, err error) {
+	w := c.tls.wire
+	for n < len(p) {
+		m, err := c.tls.conn.Read(p[n:])
+		n += m
+		if len(w.out) > 0 {
+			// Answers to key updates, or an alert.
+			c.writeRaw(w.out)
+			w.out = nil
+		}
+		switch {
+		case err == nil:
+		case errors.As(err, new(againError)):
+			if !c.readable {
+				c.tls.pending = false
+				return n, nil
+			}
+			in := c.session.loop.cipherIn
+			m, err := c.readRaw(in)
+			if err != nil {
+				w.err = io.EOF
+				if !errors.Is(err, errPeerClosed) {
+					w.err = err
+				}
+			}
+			w.in = in[:m]
+		case n > 0:
+			// The same error comes again when nothing is left to give.
+			c.tls.pending = true
+			return n, nil
+		default:
+			c.ended, c.tls.pending = true, false
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return 0, errPeerClosed
+			}
+			return 0, fmt.Errorf("TLS: %w", err)
+		}
+	}
+	// The loop's buffer is another session's next.
+	w.in = bytes.Clone(w.in)
+	c.tls.pending = true
+	return n, nil
+}
+
+// encrypt returns the ciphertext of p, in a buffer of the loop that the next call uses
+// again.
+func (c *conn) encrypt(p []byte) []byte {
+	l, w := c.session.loop, c.tls.wire
+	w.out = l.cipherOut[:0]
+	// It fails only after an alert, which reading reports.
+	_, _ = c.tls.conn.Write(p)
+	out := w.out
+	w.out = nil
+	if cap(out) <= maxCipherOut {
+		l.cipherOut = out
+	}
+	return out
+}
+
+// maxCipherOut is the largest buffer for ciphertext that a loop keeps.
+const maxCipherOut = 256 << 10
+
+// notifyClose sends close_notify once.
+func (c *conn) notifyClose() {
+	if c.tls == nil || c.tls.notified {
+		return
+	}
+	c.tls.notified = true
+	_ = c.tls.conn.CloseWrite()
+	c.writeRaw(c.tls.wire.out)
+	c.tls.wire.out = nil
+}
