@@ -1,0 +1,218 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tiergate/config"
+	"tiergate/proxy"
+	"tiergate/rewrite"
+	"tiergate/upstream"
+)
+
+// cluster is what endpoints need of upstream.Cluster.
+type cluster interface {
+	DialBootstrap(ctx context.Context) (net.Conn, error)
+	DialNode(ctx context.Context, nodeID int32) (net.Conn, error)
+	DialAddress(ctx context.Context, address string) (net.Conn, error)
+	rewrite.Nodes
+}
+
+// newCluster makes the cluster of a configuration. It connects to nothing. The caller
+// closes it.
+func newCluster(c *config.Config, log *slog.Logger, metrics prometheus.Registerer) (*upstream.Cluster, error) {
+	return upstream.New(upstreamOptions(c, log, metrics))
+}
+
+func upstreamOptions(c *config.Config, log *slog.Logger, metrics prometheus.Registerer) upstream.Options {
+	opts := upstream.Options{
+		BootstrapServers: texts(c.Upstream.BootstrapServers),
+		// One address of a name gets half of the time that all of them have, so that
+		// one that answers nothing leaves room for another; never more than the 3 s
+		// that a lost SYN and its repetition take.
+		DialTimeout:     min(time.Duration(c.Limits.DialTimeout)/2, 3*time.Second),
+		RequestTimeout:  time.Duration(c.Limits.VerdictTimeout),
+		MetadataRefresh: time.Duration(c.Upstream.MetadataRefresh),
+		VerdictTTL:      time.Duration(c.Tiering.VerdictTTL),
+		UnknownTTL:      time.Duration(c.Tiering.UnknownTTL),
+		MaxTopics:       c.Tiering.MaxTopics,
+		Version:         readBuild().Version,
+		Logger:          log,
+		Registerer:      metrics,
+	}
+	for _, topic := range c.Tiering.TieredTopics {
+		opts.TieredTopics = append(opts.TieredTopics, string(topic))
+	}
+	return opts
+}
+
+// newServer makes the proxy of a configuration. Nothing is opened yet.
+func newServer(c *config.Config, to *upstream.Cluster, log *slog.Logger, metrics prometheus.Registerer) (*proxy.Server, error) {
+	opts := proxyOptions(c, to, log, metrics)
+	opts.Verdicts = to
+	return proxy.New(opts)
+}
+
+func proxyOptions(c *config.Config, to cluster, log *slog.Logger, metrics prometheus.Registerer) proxy.Options {
+	return proxy.Options{
+		Endpoints:        endpoints(c, to),
+		MaxRequestBytes:  int32(c.Limits.MaxRequestBytes),  //nolint:gosec // config bounds it by MaxInt32
+		MaxResponseBytes: int32(c.Limits.MaxResponseBytes), //nolint:gosec // as above
+		MaxHeldBytes:     int(c.Limits.MaxHeldBytes),
+		MaxInflight:      c.Limits.MaxInflight,
+		DialTimeout:      time.Duration(c.Limits.DialTimeout),
+		VerdictTimeout:   time.Duration(c.Limits.VerdictTimeout),
+		LingerTimeout:    time.Duration(c.Limits.LingerTimeout),
+		Logger:           log,
+		Registerer:       metrics,
+	}
+}
+
+// endpoints returns every address to listen on, in the order of the configuration: for
+// a listener its bootstrap address and one for each node, or its direct routes.
+func endpoints(c *config.Config, to cluster) []proxy.Endpoint {
+	mode := pendingUpload(c.EarliestPendingUpload)
+	var all []proxy.Endpoint
+	for _, l := range c.Listeners {
+		if l.IsDirect() {
+			all = append(all, directEndpoints(l, to, mode)...)
+			continue
+		}
+		rules := rewrite.Rules{PendingUpload: mode, Addresses: addresses(c, l), Nodes: to}
+		all = append(all, proxy.Endpoint{
+			Listener: string(l.Name), Address: l.Bootstrap.String(), Broker: "bootstrap", Dial: to.DialBootstrap, Rules: rules,
+		})
+		for i := range int32(l.Nodes.Count()) { //nolint:gosec // 65535 at the most
+			nodeID := l.FirstNodeID + i
+			all = append(all, proxy.Endpoint{
+				Listener: string(l.Name),
+				Address:  net.JoinHostPort(l.Nodes.Host, strconv.Itoa(int(l.Nodes.First)+int(i))),
+				Broker:   nodeName(nodeID),
+				Dial:     func(ctx context.Context) (net.Conn, error) { return to.DialNode(ctx, nodeID) },
+				Rules:    rules,
+			})
+		}
+	}
+	return all
+}
+
+func directEndpoints(l config.Listener, to cluster, mode rewrite.PendingUpload) []proxy.Endpoint {
+	all := make([]proxy.Endpoint, len(l.Direct))
+	for i, r := range l.Direct {
+		broker := r.Broker.String()
+		all[i] = proxy.Endpoint{
+			Listener: string(l.Name), Address: r.Listen.String(), Broker: broker,
+			Dial:  func(ctx context.Context) (net.Conn, error) { return to.DialAddress(ctx, broker) },
+			Rules: rewrite.Rules{PendingUpload: mode},
+		}
+	}
+	return all
+}
+
+// addresses is the map of a listener that rewrites addresses. A node beyond its range
+// is not told a port that something else of the configuration listens on.
+func addresses(c *config.Config, l config.Listener) rewrite.PortRange {
+	r := rewrite.PortRange{
+		Host: string(l.AdvertisedHost), FirstNodeID: l.FirstNodeID, FirstPort: int32(l.Nodes.First), Count: int32(l.Nodes.Count()), //nolint:gosec // 65535 at the most
+	}
+	take := func(first, last uint16) {
+		for p := int32(first); p <= int32(last); p++ {
+			if p < int32(l.Nodes.First) || p > int32(l.Nodes.Last) {
+				r.Taken = append(r.Taken, p)
+			}
+		}
+	}
+	take(c.Admin.Address.Port, c.Admin.Address.Port)
+	for _, other := range c.Listeners {
+		if !other.IsDirect() {
+			take(other.Bootstrap.Port, other.Bootstrap.Port)
+			take(other.Nodes.First, other.Nodes.Last)
+		}
+		for _, route := range other.Direct {
+			take(route.Listen.Port, route.Listen.Port)
+		}
+	}
+	slices.Sort(r.Taken)
+	r.Taken = slices.Compact(r.Taken)
+	return r
+}
+
+func pendingUpload(mode config.PendingUpload) rewrite.PendingUpload {
+	switch mode {
+	case config.PendingUploadAlways:
+		return rewrite.PendingUploadAlways
+	case config.PendingUploadOff:
+		return rewrite.PendingUploadOff
+	case config.PendingUploadAuto:
+	}
+	return rewrite.PendingUploadAuto
+}
+
+func nodeName(nodeID int32) string { return fmt.Sprintf("node %d", nodeID) }
+
+func texts(addresses []config.HostPort) []string {
+	list := make([]string, len(addresses))
+	for i, a := range addresses {
+		list[i] = a.String()
+	}
+	return list
+}
+
+// newLogger logs to w as the configuration says.
+func newLogger(c config.Log, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: logLevel(c.Level)}
+	if c.Format == config.LogFormatJSON {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+func logLevel(l config.LogLevel) slog.Level {
+	switch l {
+	case config.LogLevelDebug:
+		return slog.LevelDebug
+	case config.LogLevelWarn:
+		return slog.LevelWarn
+	case config.LogLevelError:
+		return slog.LevelError
+	case config.LogLevelInfo:
+	}
+	return slog.LevelInfo
+}
+
+// explainListen adds to a failed listen what to do about it.
+func explainListen(err error) error {
+	address := "the address"
+	port := "PORT"
+	var op *net.OpError
+	if errors.As(err, &op) && op.Addr != nil {
+		address = op.Addr.String()
+		if _, p, splitErr := net.SplitHostPort(address); splitErr == nil {
+			port = p
+		}
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w\n%s is taken: by a tiergate that runs already, or by another program. "+
+			"\"ss -ltnp 'sport = :%s'\" shows which; stop it, or give another port in the configuration", err, address, port)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w\nPorts below 1024 are for root: give another port, or the binary the capability CAP_NET_BIND_SERVICE", err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w\nNo interface of this machine has the address %s: listen on one that it has, or on all with 0.0.0.0 or [::]; "+
+			"what clients are told is advertised_host", err, address)
+	}
+	return err
+}

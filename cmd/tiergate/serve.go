@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"tiergate/config"
+	"tiergate/proxy"
+	"tiergate/upstream"
+)
+
+// firstBrokers is how long serve waits with its map for the brokers to be known.
+// Clients are served meanwhile.
+const firstBrokers = time.Second
+
+// ServeCmd is `tiergate serve`.
+type ServeCmd struct {
+	Config string `required:"" placeholder:"FILE" help:"YAML configuration: docs/configuration.md."`
+	DryRun bool   `help:"Check the file and print the map of addresses; open and connect to nothing."`
+}
+
+// Help is shown by --help.
+func (c *ServeCmd) Help() string {
+	return `Listens on every address of the configuration, or on none, and passes clients on to their brokers until SIGTERM or SIGINT. ` +
+		`The map of addresses is printed first. A cluster that cannot be reached is no reason not to start: /readyz says so, ` +
+		`and tiergate keeps trying.
+
+At the first signal /readyz turns to 503, no client is accepted any more, and requests under way have limits.drain_timeout to end. ` +
+		`A second signal ends everything at once.
+
+Examples:
+
+    tiergate serve --config tiergate.yaml
+    tiergate serve --config tiergate.yaml --dry-run
+
+Exit codes:
+
+    0   stopped by a signal, every request was answered; or the dry run found no fault
+    1   the configuration is wrong, or an address cannot be listened on
+    2   stopped before every request was answered: drain_timeout was over, or a second signal came
+    64  wrong command line`
+}
+
+// Run serves until stop.
+func (c *ServeCmd) Run(stop Stop, streams *Streams) error {
+	cfg, err := config.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	if c.DryRun {
+		if err := printMap(streams.Out, nodeMap(cfg, nil)); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(streams.Out, "\n%s is right; nothing was opened. Next: tiergate check --config %s\n", c.Config, c.Config)
+		return err
+	}
+	return serve(cfg, stop, streams)
+}
+
+// serve runs the proxy of cfg until stop.
+func serve(cfg *config.Config, stop Stop, streams *Streams) error {
+	log := newLogger(cfg.Log, streams.Err)
+	metrics := newRegistry()
+	to, err := newCluster(cfg, log, metrics)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	http, err := startAdmin(cfg.Admin.Address.String(), metrics, to.Ready, log)
+	if err != nil {
+		return err
+	}
+	defer http.Close()
+	server, err := newServer(cfg, to, log, metrics)
+	if err != nil {
+		return err
+	}
+	defer server.Close() //nolint:errcheck // it returns nil
+	log.Info("tiergate starts", "version", readBuild().String())
+	if err := server.Start(); err != nil {
+		return explainListen(err)
+	}
+	http.enter(phaseServing)
+	to.Start(stop.Now)
+	logListeners(log, cfg)
+	awaitBrokers(stop.Soon, to)
+	if err := showMap(cfg, nodeMap(cfg, to.Nodes()), log, streams); err != nil {
+		return err
+	}
+	<-stop.Soon.Done()
+	http.enter(phaseStopping)
+	return drain(server, cfg, log, stop)
+}
+
+// logListeners says of each listener that it is bound.
+func logListeners(log *slog.Logger, cfg *config.Config) {
+	for _, l := range cfg.Listeners {
+		if l.IsDirect() {
+			routes := make([]string, len(l.Direct))
+			for i, r := range l.Direct {
+				routes[i] = r.Listen.String() + " to " + r.Broker.String()
+			}
+			log.Info("listening", "listener", l.Name, "direct", strings.Join(routes, ", "))
+			continue
+		}
+		log.Info("listening", "listener", l.Name, "bootstrap", l.Bootstrap, "nodes", l.Nodes,
+			"first_node_id", l.FirstNodeID, "advertised_host", l.AdvertisedHost)
+	}
+	log.Info("serving /metrics, /healthz and /readyz", "address", cfg.Admin.Address)
+}
+
+// awaitBrokers waits a moment for the broker list, so that the map can show it.
+func awaitBrokers(ctx context.Context, to *upstream.Cluster) {
+	ctx, cancel := context.WithTimeout(ctx, firstBrokers)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for len(to.Nodes()) == 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// showMap prints the map, or logs it where a program reads the output.
+func showMap(cfg *config.Config, rows []mapRow, log *slog.Logger, streams *Streams) error {
+	if cfg.Log.Format == config.LogFormatText {
+		return printMap(streams.Out, rows)
+	}
+	for _, r := range rows {
+		log.Info("map", "listener", r.Listener, "serves", r.Serves, "advertised", r.Advertised, "address", r.Listens, "broker", r.Broker)
+	}
+	return nil
+}
+
+var errSecondSignal = errors.New("a second signal came")
+
+// drain lets exchanges under way end, for drain_timeout at the most.
+func drain(server *proxy.Server, cfg *config.Config, log *slog.Logger, stop Stop) error {
+	limit := time.Duration(cfg.Limits.DrainTimeout)
+	log.Info("stopping: no client is accepted any more; requests under way may end", "drain_timeout", limit)
+	ctx, cancel := context.WithTimeout(stop.Now, limit)
+	defer cancel()
+	err := server.Drain(ctx)
+	_ = server.Close()
+	switch {
+	case err == nil:
+		log.Info("stopped: every request was answered")
+		return nil
+	case stop.Now.Err() != nil:
+		err = fmt.Errorf("%w: %w", errSecondSignal, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("limits.drain_timeout (%v) is over: %w", limit, err)
+	}
+	return &exitError{exitIncomplete, fmt.Errorf("stopped before every request was answered: %w", err)}
+}
