@@ -13,6 +13,11 @@ const (
 	answerRewrite
 	// answerAsk belongs to an ask of ours: it is held whole and never sent on.
 	answerAsk
+	// answerHandshake is a SaslHandshake of version 0: what follows a success is no Kafka
+	// message.
+	answerHandshake
+	// answerToken is a SASL token without a Kafka header, and streams to the client.
+	answerToken
 )
 
 // exchange is one request that a broker owes a response for.

@@ -23,6 +23,9 @@ const (
 	// stallLookup: an answer of our own is being made; requests behind it wait, as they
 	// would at the broker.
 	stallLookup
+	// stallHandshake: a SaslHandshake of version 0 is unanswered, and the answer says how
+	// the next bytes are framed.
+	stallHandshake
 	// stallClosed: the session only finishes what it owes.
 	stallClosed
 )
@@ -236,6 +239,17 @@ func (f *flow) check(size []byte) error {
 		}
 	}
 	return f.limits.Check(size)
+}
+
+// least asks for more bytes until head holds n, the least that a Kafka message has.
+func (f *flow) least(head []byte, n int) error {
+	if size := codec.SizeLen + int(codec.Size(head)); size < n {
+		return fmt.Errorf("%w: %d bytes, at least %d are needed", codec.ErrFrameImpossible, size-codec.SizeLen, n-codec.SizeLen)
+	}
+	if len(head) < n {
+		return errNeedMore
+	}
+	return nil
 }
 
 // collect takes the next piece of a frame that is wanted whole, and deals with the

@@ -26,8 +26,13 @@ func (s requests) open(head []byte) (part, error) {
 	case s.exchanges.len() >= s.loop.server.opts.MaxInflight:
 		s.requests.stall = stallInflight
 		return 0, errStalled
-	case len(head) < codec.RequestFixedLen:
-		return 0, errNeedMore
+	case s.tokens != tokensNone:
+		if taken, err := s.token(head); taken || err != nil {
+			return partPass, err
+		}
+	}
+	if err := s.requests.least(head, codec.RequestFixedLen); err != nil {
+		return 0, err
 	}
 	e := exchange{
 		correlationID: codec.RequestCorrelationID(head),
@@ -44,6 +49,14 @@ func (s requests) open(head []byte) (part, error) {
 	if request == rewrite.Hold {
 		s.loop.count.request(e.key)
 		return partHold, nil
+	}
+	if e.key == saslHandshakeKey && e.version == 0 {
+		mechanism, err := saslMechanism(head)
+		if err != nil {
+			return 0, err
+		}
+		// What follows the answer is not framed like this request: wait for it.
+		s.handshake, s.requests.stall, e.answer = tokensOf(mechanism), stallHandshake, answerHandshake
 	}
 	if e.key == produceKey {
 		acks, err := codec.ProduceAcks(head)

@@ -21,11 +21,19 @@ type responses struct{ *session }
 
 // open matches the response with the oldest exchange.
 func (s responses) open(head []byte) (part, error) {
-	if len(head) < codec.ResponseFixedLen {
-		return 0, errNeedMore
+	e := s.exchanges.oldest()
+	switch {
+	case e == nil && s.tokensOwed:
+		// A token of the broker: nothing but a size frames it.
+		return partPass, nil
+	case e != nil && e.answer == answerToken:
+		s.exchanges.pop()
+		return partPass, nil
+	}
+	if err := s.responses.least(head, codec.ResponseFixedLen); err != nil {
+		return 0, err
 	}
 	got := codec.ResponseCorrelationID(head)
-	e := s.exchanges.oldest()
 	if e == nil {
 		return 0, fmt.Errorf("%w: the broker sent correlation id %d, and no response is owed", errOrder, got)
 	}
@@ -43,8 +51,13 @@ func (s responses) open(head []byte) (part, error) {
 func (s responses) whole(frame []byte) ([]byte, error) {
 	e := *s.exchanges.oldest()
 	s.exchanges.pop()
-	if e.answer == answerAsk {
+	switch e.answer {
+	case answerAsk:
 		return s.answered(e, frame)
+	case answerHandshake:
+		s.saslAnswered(frame)
+		return frame, nil
+	case answerPass, answerRewrite, answerToken:
 	}
 	out, unmapped, err := s.talk.Response(e.key, e.version, frame)
 	if len(unmapped) > 0 {

@@ -51,6 +51,10 @@ type session struct {
 	talk      rewrite.Conversation
 	// lookup is the -6 answer that is being made, or nil.
 	lookup *lookup
+	// handshake is what follows once the SaslHandshake under way succeeds; tokens is what
+	// the client's frames are now; tokensOwed: the broker may send tokens.
+	handshake, tokens tokens
+	tokensOwed        bool
 	// askID is the correlation id of the last ask.
 	askID int32
 	// cancel ends work off the loop: dialing, looking verdicts up.
@@ -184,6 +188,8 @@ func (s *session) mayResume() bool {
 		return s.exchanges.len() <= s.loop.server.opts.MaxInflight/2
 	case stallLookup:
 		return s.lookup == nil
+	case stallHandshake:
+		return s.handshake == tokensNone
 	case goes, stallDial, stallClosed:
 		return false
 	}
