@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options configure a Cluster. Zero values mean the defaults.
+type Options struct {
+	// BootstrapServers are host:port of brokers to begin with; at least one. They are
+	// resolved at every dial, nothing of it is remembered.
+	BootstrapServers []string
+	// DialTimeout bounds one attempt to reach one resolved address, and one look-up of
+	// a name. The context of a dial bounds all attempts together. Default 3 s: what a
+	// lost SYN and its first repetition (1 s) take on a slow path, with some to spare.
+	DialTimeout time.Duration
+	// RequestTimeout bounds the wait for one answer to the service client. Default 5 s.
+	RequestTimeout time.Duration
+	// MetadataRefresh is the time between two requests for the broker list, give or
+	// take a tenth. Default 30 s.
+	MetadataRefresh time.Duration
+	// VerdictTTL is how long a topic is remembered as tiered. Default 60 s: it is
+	// seldom that people change remote.storage.enable from true.
+	VerdictTTL time.Duration
+	// UnknownTTL is how long a topic is remembered as not known to be tiered: because
+	// it is not, or because no verdict could be had. Default 5 s, so that a topic whose
+	// tiering is switched on is soon seen.
+	UnknownTTL time.Duration
+	// MaxTopics bounds the verdicts in memory, one per topic. Default 20,000, about 6 MB
+	// with the longest topic names.
+	MaxTopics int
+	// TieredTopics have remote storage on without asking: for clusters that deny
+	// DESCRIBE_CONFIGS to the service client. Exact names.
+	TieredTopics []string
+	// ClientID of the service client. Sessions keep their clients' own. Default
+	// "tiergate".
+	ClientID string
+	// Version of tiergate, told to brokers as the service client's software version
+	// (KIP-511). Default "devel".
+	Version string
+	// LookupHost finds the addresses of a host name, in the order to try them. Only
+	// the first 16 are tried. Default: the system's resolver.
+	LookupHost func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Logger gets one line when the cluster can be reached or no longer can, when the
+	// broker list changes, and a warning at most every ten minutes per reason when
+	// verdicts can not be had. Default: discard.
+	Logger *slog.Logger
+	// Registerer gets the metrics. Default: none are registered.
+	Registerer prometheus.Registerer
+}
+
+// withDefaults returns the options complete and checked; all faults at once.
+func (o Options) withDefaults() (Options, error) {
+	setDefault(&o.DialTimeout, 3*time.Second)
+	setDefault(&o.RequestTimeout, 5*time.Second)
+	setDefault(&o.MetadataRefresh, 30*time.Second)
+	setDefault(&o.VerdictTTL, time.Minute)
+	setDefault(&o.UnknownTTL, 5*time.Second)
+	setDefault(&o.MaxTopics, 20_000)
+	if o.ClientID == "" {
+		o.ClientID = "tiergate"
+	}
+	if o.Version == "" {
+		o.Version = "devel"
+	}
+	if o.LookupHost == nil {
+		o.LookupHost = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.BootstrapServers = slices.Clone(o.BootstrapServers)
+	return o, o.check()
+}
+
+func setDefault[T int | time.Duration](v *T, value T) {
+	if *v <= 0 {
+		*v = value
+	}
+}
+
+func (o Options) check() error {
+	var faults []error
+	if len(o.BootstrapServers) == 0 {
+		faults = append(faults, errors.New("no bootstrap servers: at least one host:port is needed"))
+	}
+	for _, server := range o.BootstrapServers {
+		if _, _, err := splitAddress(server); err != nil {
+			faults = append(faults, fmt.Errorf("bootstrap server %w", err))
+		}
+	}
+	for _, topic := range o.TieredTopics {
+		if neverTiered(topic) {
+			faults = append(faults, fmt.Errorf("tiered topic %q: Kafka never tiers this internal topic", topic))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// splitAddress takes host:port apart and checks it.
+func splitAddress(address string) (host string, port uint16, err error) {
+	host, digits, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q: want host:port, and an IPv6 address in brackets", address)
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil || n == 0 || host == "" {
+		return "", 0, fmt.Errorf("%q: want host:port with a port from 1 to 65535", address)
+	}
+	return host, uint16(n), nil
+}
