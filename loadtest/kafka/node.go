@@ -206,24 +206,36 @@ func (n *Node) ready(ctx context.Context) error {
 	if err := n.leads(resp.(*kmsg.MetadataResponse)); err != nil {
 		return err
 	}
-	return n.remoteMetadataReady()
+	return n.started()
 }
 
-// remoteMetadataReady is nil when tiered storage is off or has its metadata topic. A
-// broker told to stop before that hangs for ever: TopicBasedRemoteLogMetadataManager.close
-// joins the thread that waits for the topic, and the broker answers no more. Only the
-// broker's log shows the moment; the line is the same in 3.9 to 4.3.
-func (n *Node) remoteMetadataReady() error {
-	if n.cluster.options.TieredStorage == TieredStorageOff {
-		return nil
-	}
-	const line = "Initialized topic-based RLMM resources successfully"
+// Lines of the broker's log, the same in 3.9 to 4.3.
+const (
+	// All listeners are bound. One of them answers while another may yet fail to bind,
+	// which ends the broker.
+	startedLine = "Kafka Server started"
+	// Tiered storage has its metadata topic. A broker told to stop before that hangs for
+	// ever: TopicBasedRemoteLogMetadataManager.close joins the thread that waits for the
+	// topic, and the broker answers no more.
+	remoteMetadataLine = "Initialized topic-based RLMM resources successfully"
+)
+
+// started is nil when the log of this run says that all is up: nothing that the broker
+// answers does.
+func (n *Node) started() error {
 	log, err := os.ReadFile(n.LogPath())
 	if err != nil {
 		return err
 	}
-	if !bytes.Contains(log[min(n.runLogOff, int64(len(log))):], []byte(line)) {
-		return fmt.Errorf("the log does not say %q yet", line)
+	log = log[min(n.runLogOff, int64(len(log))):]
+	lines := []string{startedLine}
+	if n.cluster.options.TieredStorage == TieredStorageOn {
+		lines = append(lines, remoteMetadataLine)
+	}
+	for _, line := range lines {
+		if !bytes.Contains(log, []byte(line)) {
+			return fmt.Errorf("the log does not say %q yet", line)
+		}
 	}
 	return nil
 }
