@@ -4,6 +4,7 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -103,13 +104,36 @@ func exitCode(err error) (code int, ok bool) {
 	return 0, false
 }
 
-// logTail returns the last lines of a log file, for an error message.
+// logTail returns the last lines of a log file for an error message, and before them the
+// last errors: a broker that gives up writes hundreds of lines about its shutdown.
 func logTail(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("--- tail of %s\n%s", path, tail(b, 6*1024))
+	return fmt.Sprintf("--- errors in %s\n%s--- its last lines\n%s", path, tail(errorLines(b), 4*1024), tail(b, 3*1024))
+}
+
+// errorLines returns the lines of level ERROR with the first few lines of what follows
+// each, the exception and where it came from.
+func errorLines(log []byte) []byte {
+	const follow = 4
+	var out []byte
+	left := 0
+	for line := range bytes.Lines(log) {
+		switch {
+		case bytes.Contains(line, []byte("] ERROR ")):
+			left = follow
+		case bytes.Contains(line, []byte("] INFO ")) || bytes.Contains(line, []byte("] WARN ")):
+			left = 0
+		default:
+			left--
+		}
+		if left > 0 {
+			out = append(out, line...)
+		}
+	}
+	return out
 }
 
 // pause waits, or returns the error of ctx when that ends first.
