@@ -10,9 +10,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"tiergate/codec"
 	"tiergate/rewrite"
@@ -20,6 +23,9 @@ import (
 
 // patience bounds every wait of these tests; none depends on how long it takes.
 const patience = 20 * time.Second
+
+// TestMain fails the package when a goroutine is left.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // frameOf makes a frame of the bytes after the size field.
 func frameOf(body ...byte) []byte {
@@ -159,4 +165,159 @@ func descriptors(t *testing.T) int {
 		t.Skip("this system has no /proc/self/fd")
 	}
 	return len(names)
+}
+
+// onLoop runs f on a loop and waits for it.
+func onLoop(t *testing.T, l *loop, f func()) {
+	t.Helper()
+	ran := make(chan struct{})
+	l.post(func() {
+		defer close(ran)
+		f()
+	})
+	select {
+	case <-ran:
+	case <-time.After(patience):
+		t.Fatal("the loop does not run what was posted")
+	}
+}
+
+// await polls until a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	for !holds() {
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			t.Fatalf("did not happen: %s", what)
+		}
+	}
+}
+
+// awaitOnLoop polls a condition that must be looked at on the server's first loop.
+func awaitOnLoop(t *testing.T, s *Server, what string, holds func(l *loop) bool) {
+	t.Helper()
+	await(t, what, func() (ok bool) {
+		onLoop(t, s.loops[0], func() { ok = holds(s.loops[0]) })
+		return ok
+	})
+}
+
+// awaitSessions waits until the server has n sessions.
+func awaitSessions(t *testing.T, s *Server, n int) {
+	t.Helper()
+	got := 0
+	await(t, "the number of sessions", func() bool {
+		got = 0
+		for _, l := range s.loops {
+			onLoop(t, l, func() { got += len(l.sessions) })
+		}
+		return got == n
+	})
+}
+
+// only returns a loop's only session, or nil.
+func only(l *loop) *session {
+	for s := range l.sessions {
+		if len(l.sessions) == 1 {
+			return s
+		}
+	}
+	return nil
+}
+
+// journal is a log handler that keeps every line.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (*journal) Enabled(context.Context, slog.Level) bool { return true }
+func (j *journal) WithAttrs([]slog.Attr) slog.Handler     { return j }
+func (j *journal) WithGroup(string) slog.Handler          { return j }
+
+// Handle keeps a line as "LEVEL message key=value ...".
+func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	b.WriteString(r.Level.String() + " " + r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		b.WriteString(" " + a.String())
+		return true
+	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, b.String())
+	return nil
+}
+
+// with returns the lines so far that contain all parts.
+func (j *journal) with(parts ...string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []string
+lines:
+	for _, line := range j.lines {
+		for _, part := range parts {
+			if !strings.Contains(line, part) {
+				continue lines
+			}
+		}
+		found = append(found, line)
+	}
+	return found
+}
+
+// awaitLine waits for a line that contains all parts and returns it.
+func (j *journal) awaitLine(t *testing.T, parts ...string) string {
+	t.Helper()
+	await(t, "a log line with "+strings.Join(parts, ", "), func() bool { return len(j.with(parts...)) > 0 })
+	return j.with(parts...)[0]
+}
+
+// loggingTo makes a server log to j.
+func loggingTo(j *journal) func(*Options) {
+	return func(o *Options) { o.Logger = slog.New(j) }
+}
+
+// reset closes a connection with a reset: no FIN, what is unsent is lost.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// mustRead reads one frame.
+func mustRead(t *testing.T, r io.Reader) []byte {
+	t.Helper()
+	frame, err := readFrame(r)
+	if err != nil {
+		t.Fatalf("reading a frame: %v", err)
+	}
+	return frame
+}
+
+// mustWrite writes all of b.
+func mustWrite(t *testing.T, w io.Writer, b ...[]byte) {
+	t.Helper()
+	for _, piece := range b {
+		if _, err := w.Write(piece); err != nil {
+			t.Fatalf("writing %d bytes: %v", len(piece), err)
+		}
+	}
+}
+
+// ending says how a connection ended: nothing more comes, or a reset.
+func ending(t *testing.T, c net.Conn) error {
+	t.Helper()
+	n, err := io.Copy(io.Discard, c)
+	if n > 0 {
+		t.Fatalf("%d stray bytes before the end", n)
+	}
+	if ne, ok := err.(net.Error); ok && ne.Timeout() {
+		t.Fatal("the connection was not closed")
+	}
+	return err
 }
