@@ -47,6 +47,8 @@ type session struct {
 	// requests flow from client to broker, responses the other way.
 	requests  flow
 	responses flow
+	// leftFirst is the side whose direction ended first, or nil.
+	leftFirst *conn
 	exchanges exchanges
 	talk      rewrite.Conversation
 	// lookup is the -6 answer that is being made, or nil.
@@ -157,8 +159,8 @@ func (s *session) advance(f *flow) {
 	if !s.pump(f) {
 		return
 	}
-	if s.mayResume() {
-		s.requests.stall = goes
+	if next := s.nextStall(); next != s.requests.stall {
+		s.requests.stall = next
 		if !s.pump(&s.requests) {
 			return
 		}
@@ -180,24 +182,39 @@ func (s *session) pump(f *flow) bool {
 	return false
 }
 
-// mayResume reports whether stalled requests can go on. Half of the exchanges must be
-// answered first, so that the client is not read frame by frame.
-func (s *session) mayResume() bool {
-	switch s.requests.stall {
+// nextStall says what stalls the requests from now on. Half of the exchanges must be
+// answered before more are taken up, so that the client is not read frame by frame. What
+// waits for a broker that has left waits for ever: the session only finishes then.
+func (s *session) nextStall() stall {
+	now, over := s.requests.stall, false
+	switch now {
 	case stallInflight:
-		return s.exchanges.len() <= s.loop.server.opts.MaxInflight/2
+		over = s.exchanges.len() <= s.loop.server.opts.MaxInflight/2
 	case stallLookup:
-		return s.lookup == nil
+		over = s.lookup == nil
 	case stallHandshake:
-		return s.handshake == tokensNone
+		over = s.handshake == tokensNone
 	case goes, stallDial, stallClosed:
-		return false
+		return now
 	}
-	return false
+	switch {
+	case over:
+		return goes
+	case s.responses.done:
+		s.lookup = nil
+		return stallClosed
+	}
+	return now
 }
 
 // settle ends or closes the session when it has nothing left to do.
 func (s *session) settle() {
+	if s.leftFirst == nil && (s.requests.done || s.responses.done) {
+		s.leftFirst = &s.broker
+		if s.requests.done {
+			s.leftFirst = &s.client
+		}
+	}
 	switch {
 	case s.requests.done && s.responses.done && !s.client.owes() && !s.broker.owes():
 		s.end(s.endReason(), nil)
@@ -213,7 +230,7 @@ func (s *session) endReason() reason {
 	if s.state == stateClosing {
 		return reasonDrained
 	}
-	if s.broker.ended && !s.client.ended {
+	if s.leftFirst == &s.broker {
 		return reasonBrokerClosed
 	}
 	return reasonClientClosed

@@ -1,0 +1,266 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"tiergate/rewrite"
+)
+
+// silence reads until the client ends and answers nothing.
+func silence(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }
+
+// refuse is a Dial to a broker that is not there.
+func refuse(context.Context) (net.Conn, error) { return nil, errors.New("nobody listens there") }
+
+// untilCanceled is a Dial to a broker that never answers.
+func untilCanceled(ctx context.Context) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A broker that refuses costs the client its connection and one line.
+func TestBrokerRefuses(t *testing.T) {
+	j := &journal{}
+	s := newServer(t, refuse, rewrite.Rules{}, loggingTo(j))
+	c := connect(t, s)
+	_ = ending(t, c)
+	awaitSessions(t, s, 0)
+	if got := j.with("WARN session closed: the broker cannot be reached", "error=nobody listens there", "reason=dial_failed"); len(got) != 1 {
+		t.Fatalf("got lines %q, want one", got)
+	}
+}
+
+// A dial that takes longer than allowed is given up.
+func TestDialTimesOut(t *testing.T) {
+	j := &journal{}
+	s := newServer(t, untilCanceled, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.DialTimeout = time.Millisecond })
+	_ = ending(t, connect(t, s))
+	j.awaitLine(t, "WARN session closed: the broker cannot be reached", "error=context deadline exceeded")
+	awaitSessions(t, s, 0)
+}
+
+// A client that resets while the broker is dialed ends the session and the dial.
+func TestClientResetsWhileDialing(t *testing.T) {
+	dialing, canceled := make(chan struct{}), make(chan struct{})
+	j := &journal{}
+	s := newServer(t, func(ctx context.Context) (net.Conn, error) {
+		close(dialing)
+		<-ctx.Done()
+		close(canceled)
+		return nil, ctx.Err()
+	}, rewrite.Rules{}, loggingTo(j))
+	c := connect(t, s)
+	mustWrite(t, c, request(3, 1, 1))
+	<-dialing
+	reset(c)
+	<-canceled
+	j.awaitLine(t, "DEBUG session ended", "reason=client_closed")
+	awaitSessions(t, s, 0)
+}
+
+// A client that has sent all it had and ended its direction before the broker
+// connection is open loses nothing.
+func TestClientEndsWhileDialing(t *testing.T) {
+	silent := produce(8, 1, 0, nil, nil, make([]byte, 100_000))
+	received := make(chan []byte, 1)
+	b := newBroker(t, func(c *net.TCPConn) {
+		all, _ := io.ReadAll(c)
+		received <- all
+	})
+	open := make(chan struct{})
+	s := newServer(t, func(ctx context.Context) (net.Conn, error) {
+		<-open
+		return b.dial(ctx)
+	}, rewrite.Rules{})
+	c := connect(t, s)
+	mustWrite(t, c, silent)
+	c.Close()
+	awaitOnLoop(t, s, "the end of the client arrives", func(l *loop) bool { return only(l) != nil && only(l).client.hungUp })
+	close(open)
+	if got := <-received; !bytes.Equal(got, silent) {
+		t.Fatalf("the broker got %d bytes, want %d", len(got), len(silent))
+	}
+	awaitSessions(t, s, 0)
+}
+
+// Produce requests with acks 0 reach the broker to the last byte although the client
+// leaves at once.
+func TestAcksZeroThenClose(t *testing.T) {
+	silent := produce(9, 1, 0, text(3), nil, make([]byte, 700_001))
+	const frames = 40
+	received := make(chan int64, 1)
+	b := newBroker(t, func(c *net.TCPConn) {
+		n, err := io.Copy(io.Discard, c)
+		if err != nil {
+			t.Error(err)
+		}
+		received <- n
+	})
+	s := newServer(t, b.dial, rewrite.Rules{})
+	c := connect(t, s)
+	for range frames {
+		mustWrite(t, c, silent)
+	}
+	c.Close()
+	if got, want := <-received, int64(frames*len(silent)); got != want {
+		t.Fatalf("the broker got %d bytes, want %d", got, want)
+	}
+	awaitSessions(t, s, 0)
+}
+
+// A client that resets ends its session; the broker sees an end and no garbage.
+func TestClientResets(t *testing.T) {
+	got := make(chan error, 1)
+	b := newBroker(t, func(c *net.TCPConn) {
+		if _, err := readFrame(c); err != nil {
+			t.Error(err)
+		}
+		got <- ending(t, c)
+	})
+	j := &journal{}
+	s := newServer(t, b.dial, rewrite.Rules{}, loggingTo(j))
+	c := connect(t, s)
+	mustWrite(t, c, request(3, 1, 1))
+	awaitOnLoop(t, s, "the request is under way", func(l *loop) bool { return only(l) != nil && only(l).exchanges.len() == 1 })
+	reset(c)
+	if err := <-got; err != nil {
+		t.Fatalf("the broker saw %v, want the end", err)
+	}
+	awaitSessions(t, s, 0)
+	j.awaitLine(t, "DEBUG session ended", "reason=client_closed")
+}
+
+// A broker that resets ends the session; the client sees an end, not silence.
+func TestBrokerResets(t *testing.T) {
+	b := newBroker(t, func(c *net.TCPConn) {
+		_, _ = readFrame(c)
+		reset(c)
+	})
+	j := &journal{}
+	s := newServer(t, b.dial, rewrite.Rules{}, loggingTo(j))
+	c := connect(t, s)
+	mustWrite(t, c, request(3, 1, 1))
+	_ = ending(t, c)
+	c.Close()
+	awaitSessions(t, s, 0)
+	j.awaitLine(t, "DEBUG session ended", "reason=broker_closed")
+}
+
+// The client ends its direction first: the broker sees that at once, and answers that
+// come later still reach the client.
+func TestClientEndsItsDirectionFirst(t *testing.T) {
+	b := newBroker(t, func(c *net.TCPConn) {
+		all, err := io.ReadAll(c)
+		if err != nil || !bytes.Equal(all, request(3, 1, 1)) {
+			t.Errorf("got %x (%v)", all, err)
+		}
+		_, _ = c.Write(response(1, make([]byte, 2_000_000)...))
+	})
+	s := newServer(t, b.dial, rewrite.Rules{})
+	c := connect(t, s)
+	mustWrite(t, c, request(3, 1, 1))
+	_ = c.CloseWrite()
+	if got := mustRead(t, c); len(got) != 2_000_008 {
+		t.Fatalf("got %d bytes", len(got))
+	}
+	if err := ending(t, c); err != nil {
+		t.Fatal(err)
+	}
+	awaitSessions(t, s, 0)
+}
+
+// The broker ends its direction first: the client sees that at once, and what it sends
+// afterwards still reaches the broker.
+func TestBrokerEndsItsDirectionFirst(t *testing.T) {
+	silent := produce(3, 2, 0, nil, nil, make([]byte, 1_000_000))
+	received := make(chan []byte, 1)
+	b := newBroker(t, func(c *net.TCPConn) {
+		_, _ = readFrame(c)
+		_, _ = c.Write(response(1, 5))
+		_ = c.CloseWrite()
+		all, _ := io.ReadAll(c)
+		received <- all
+	})
+	s := newServer(t, b.dial, rewrite.Rules{})
+	c := connect(t, s)
+	mustWrite(t, c, request(3, 1, 1))
+	if got, want := mustRead(t, c), response(1, 5); !bytes.Equal(got, want) {
+		t.Fatalf("got %x, want %x", got, want)
+	}
+	if err := ending(t, c); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, c, silent)
+	c.Close()
+	if got := <-received; !bytes.Equal(got, silent) {
+		t.Fatalf("the broker got %d bytes, want %d", len(got), len(silent))
+	}
+	awaitSessions(t, s, 0)
+}
+
+// A broker that closes right after an answer of 60 MB: nothing of it is lost, though
+// the client reads it only after the broker has gone from its own point of view.
+func TestBrokerClosesAfterItsLastAnswer(t *testing.T) {
+	const size = 60 << 20
+	b := newBroker(t, func(c *net.TCPConn) {
+		_, _ = readFrame(c)
+		writeAnswer(c, 1, size)
+	})
+	for _, c := range []struct {
+		name  string
+		pipes int
+	}{{"spliced", 0}, {"copied", -1}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t, b.dial, rewrite.Rules{}, func(o *Options) { o.MaxPipes = c.pipes })
+			conn := connect(t, s)
+			mustWrite(t, conn, request(1, 11, 1))
+			awaitOnLoop(t, s, "the answer waits for its reader", func(l *loop) bool { return only(l) != nil && only(l).client.owes() })
+			checkAnswer(t, conn, 1, size)
+			if err := ending(t, conn); err != nil {
+				t.Fatal(err)
+			}
+			conn.Close()
+			awaitSessions(t, s, 0)
+		})
+	}
+}
+
+// A broker that closes while exchanges are under way, as many as are allowed even: the
+// client sees the end, and the session is over as soon as the client has closed.
+func TestBrokerClosesWhileRequestsAreUnderWay(t *testing.T) {
+	for _, sent := range []int32{1, 2, 3, 200_000} {
+		leave := make(chan struct{})
+		b := newBroker(t, func(c *net.TCPConn) {
+			_, _ = readFrame(c)
+			<-leave
+		})
+		s := newServer(t, b.dial, rewrite.Rules{}, func(o *Options) { o.MaxInflight = 2 })
+		c := connect(t, s)
+		var out []byte
+		for id := range sent {
+			out = append(out, request(3, 1, id)...)
+		}
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			_, _ = c.Write(out)
+		}()
+		awaitOnLoop(t, s, "requests are under way", func(l *loop) bool {
+			return only(l) != nil && only(l).exchanges.len() == int(min(sent, 2)) && (sent <= 2 || only(l).requests.stall == stallInflight)
+		})
+		close(leave)
+		_ = ending(t, c)
+		c.Close()
+		<-written
+		awaitSessions(t, s, 0)
+	}
+}
