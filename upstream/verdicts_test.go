@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -41,19 +40,25 @@ func counted(t *testing.T, registry *prometheus.Registry, name string) map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
-	if at < 0 {
-		t.Fatalf("no metric %s", name)
-	}
 	found := make(map[string]float64)
-	for _, m := range families[at].GetMetric() {
-		var labels []string
-		for _, l := range m.GetLabel() {
-			labels = append(labels, l.GetValue())
+	registered := false
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
 		}
-		if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
-			found[strings.Join(labels, ",")] = v
+		registered = true
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
+				found[strings.Join(labels, ",")] = v
+			}
 		}
+	}
+	if !registered {
+		t.Fatalf("no metric %s", name)
 	}
 	return found
 }

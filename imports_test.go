@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tiergate_test holds what is true of the module as a whole: which room may
+// import what, and the licence header of every file. ARCHITECTURE.md has the rooms;
+// depguard in .golangci.yml says the coarse half of it again, in the editor.
+package tiergate_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "tiergate"
+
+// room is a folder with all folders in it, and what its product code may import: of
+// ours, and of others. Every entry stands for a package and those below it. The
+// standard library is free, but for cores.
+type room struct {
+	folder string
+	ours   []string
+	others []string
+	core   bool // no socket, goroutine or clock: time and answers are arguments
+}
+
+const (
+	franz      = "github.com/twmb/franz-go/pkg/"
+	gnet       = "github.com/panjf2000/gnet/v2"
+	prometheus = "github.com/prometheus/client_golang/prometheus"
+)
+
+// rooms returns the rules. The row with the longest matching folder counts. Default
+// answer to a dependency is no: a new one is argued for in ARCHITECTURE.md.
+func rooms() []room {
+	return []room{
+		{folder: "codec", others: []string{franz + "kmsg", franz + "kerr"}, core: true},
+		{folder: "rewrite/pendingupload", ours: []string{"codec"}, others: []string{franz + "kmsg", franz + "kerr"}, core: true},
+		{folder: "rewrite", ours: []string{"codec", "rewrite/pendingupload"}, others: []string{franz + "kmsg", franz + "kerr"}, core: true},
+		{folder: "cache", others: []string{"github.com/hashicorp/golang-lru/v2"}},
+		{
+			folder: "upstream", ours: []string{"cache"},
+			others: []string{franz + "kgo", franz + "kadm", franz + "kmsg", franz + "kerr", franz + "kversion", prometheus, "golang.org/x/sync"},
+		},
+		{
+			folder: "proxy", ours: []string{"codec", "rewrite"},
+			others: []string{gnet + "/pkg", prometheus, "github.com/pires/go-proxyproto", "golang.org/x/sys", "golang.org/x/time"},
+		},
+		{folder: "config", others: []string{"github.com/goccy/go-yaml"}},
+		{
+			folder: "cmd", ours: []string{"codec", "rewrite", "cache", "upstream", "proxy", "config", "loadtest"},
+			others: []string{franz, prometheus, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
+		},
+		{folder: "loadtest/bench", ours: []string{"codec", "proxy", "loadtest"}, others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"}},
+		{folder: "loadtest", ours: []string{"codec", "loadtest"}, others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"}},
+	}
+}
+
+// notInCores is what a core has no use for.
+func notInCores() []string {
+	return []string{"context", "log", "math/rand", "net", "os", "runtime", "sync", "syscall", "time"}
+}
+
+// below is true when name is one of roots or a package below one. A root that ends
+// in a slash stands for what is below it only.
+func below(name string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(root string) bool {
+		return name == root || strings.HasPrefix(name, strings.TrimSuffix(root, "/")+"/")
+	})
+}
+
+// roomOf returns the room of a folder.
+func roomOf(folder string) (room, bool) {
+	var found room
+	for _, r := range rooms() {
+		if below(folder, []string{r.folder}) && len(r.folder) > len(found.folder) {
+			found = r
+		}
+	}
+	return found, found.folder != ""
+}
+
+// may says whether a file of folder may import name; why not, if not.
+func may(folder, name string, test bool) (why string) {
+	r, ok := roomOf(folder)
+	switch own, ours := strings.CutPrefix(name, module+"/"); {
+	case !ok:
+		return "its folder is no room of imports_test.go"
+	case below(name, []string{gnet}) && r.folder != "proxy":
+		return "the reactor is proxy's own"
+	case ours && below(own, []string{"config"}) && r.folder != "cmd" && r.folder != "config":
+		return "config is imported by cmd only: rooms take their own Options"
+	case ours && (below(own, r.ours) || below(own, []string{folder})):
+		return "" // also: a test of package x_test imports x, and a room's packages those below them
+	case ours && test && own == "loadtest/tierlog":
+		return ""
+	case ours:
+		return "the room imports of ours only " + strings.Join(r.ours, ", ")
+	case strings.Contains(strings.Split(name, "/")[0], "."):
+		if test || below(name, r.others) {
+			return ""
+		}
+		return "the room imports of others only " + strings.Join(r.others, ", ")
+	case r.core && !test && below(name, notInCores()):
+		return "a core has no socket, goroutine or clock"
+	}
+	return ""
+}
+
+// goFiles calls visit with the slash-separated path of every Go file of the module,
+// whatever its build constraints are: `go list` would see one platform only.
+func goFiles(t *testing.T, visit func(file string)) {
+	t.Helper()
+	seen := 0
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := entry.Name()
+		if entry.IsDir() && name != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata") {
+			return filepath.SkipDir
+		}
+		if !entry.IsDir() && strings.HasSuffix(base, ".go") {
+			seen++
+			visit(filepath.ToSlash(name))
+		}
+		return nil
+	})
+	if err != nil || seen < 20 {
+		t.Fatalf("%d Go files seen, %v: this test runs in the root of the module", seen, err)
+	}
+}
+
+func TestImports(t *testing.T) {
+	goFiles(t, func(file string) {
+		folder, test := path.Dir(file), strings.HasSuffix(file, "_test.go")
+		if folder == "." {
+			return // this file
+		}
+		files := token.NewFileSet()
+		parsed, err := parser.ParseFile(files, file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Errorf("%v", err)
+			return
+		}
+		for _, spec := range parsed.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
+			if why := may(folder, name, test); why != "" {
+				t.Errorf("%s imports %s: %s", files.Position(spec.Pos()), name, why)
+			}
+		}
+		if r, _ := roomOf(folder); r.core && !test {
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				if _, ok := n.(*ast.GoStmt); ok {
+					t.Errorf("%s starts a goroutine: a core has none", files.Position(n.Pos()))
+				}
+				return true
+			})
+		}
+	})
+}
+
+// The rules themselves, so that one that lets all through is noticed.
+func TestImportRules(t *testing.T) {
+	for _, c := range []struct {
+		folder, name string
+		test, free   bool
+	}{
+		{"codec", "tiergate/rewrite", false, false},
+		{"codec", "tiergate/rewrite", true, false},
+		{"codec", "tiergate/codec", true, true},
+		{"codec", "tiergate/loadtest/tierlog", true, true},
+		{"codec", "tiergate/loadtest/tierlog", false, false},
+		{"codec", "tiergate/loadtest/sim", true, false},
+		{"codec", "encoding/binary", false, true},
+		{"codec", "time", false, false},
+		{"codec", "time", true, true},
+		{"codec", "net/netip", false, false},
+		{"codec", franz + "kmsg", false, true},
+		{"codec", franz + "kgo", false, false},
+		{"codec", franz + "kgo", true, true},
+		{"rewrite", "tiergate/rewrite/pendingupload", false, true},
+		{"rewrite/pendingupload", "tiergate/codec", false, true},
+		{"rewrite/pendingupload", "tiergate/rewrite", false, false},
+		{"cache", "tiergate/codec", false, false},
+		{"upstream", "tiergate/cache", false, true},
+		{"upstream", "tiergate/codec", false, false},
+		{"upstream", "tiergate/config", false, false},
+		{"upstream", gnet + "/pkg/netpoll", false, false},
+		{"upstream", gnet + "/pkg/netpoll", true, false},
+		{"proxy", gnet + "/pkg/netpoll", false, true},
+		{"proxy", gnet, false, false}, // the reactor, not the engine
+		{"proxy", "tiergate/rewrite/pendingupload", false, true},
+		{"proxy", "tiergate/upstream", false, false},
+		{"proxy", "tiergate/config", true, false},
+		{"proxy", franz + "kgo", false, false},
+		{"config", "tiergate/codec", false, false},
+		{"cmd/tiergate", "tiergate/config", false, true},
+		{"cmd/tiergate", "tiergate/loadtest/sim", false, true},
+		{"cmd/tiergate", gnet, false, false},
+		{"loadtest/sim", "tiergate/loadtest/tierlog", false, true},
+		{"loadtest/sim", "tiergate/proxy", false, false},
+		{"loadtest/bench", "tiergate/proxy", false, true},
+		{"loadtest/kafka", "tiergate/config", true, false},
+		{"nowhere", "fmt", false, false},
+	} {
+		if why := may(c.folder, c.name, c.test); (why == "") != c.free {
+			t.Errorf("%s importing %s (test %v): %q, want allowed %v", c.folder, c.name, c.test, why, c.free)
+		}
+	}
+}
+
+func TestEveryGoFileHasTheLicenceHeader(t *testing.T) {
+	want := []byte("// SPDX-FileCopyrightText: the tiergate authors\n// SPDX-License-Identifier: Apache-2.0\n")
+	goFiles(t, func(file string) {
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Errorf("%v", err)
+			return
+		}
+		if !bytes.HasPrefix(got, want) {
+			t.Errorf("%s begins with %s, want\n%s", file, fmt.Sprintf("%q", got[:min(len(got), len(want))]), want)
+		}
+	})
+}
