@@ -37,6 +37,9 @@ type conn struct {
 // owes reports whether bytes wait for this socket. Nothing is read for it meanwhile.
 func (c *conn) owes() bool { return len(c.owed) > 0 || c.piped != nil }
 
+// dead reports whether neither direction is left, as after a reset.
+func (c *conn) dead() bool { return c.ended && c.shut }
+
 // gone marks that nothing can be sent any more.
 func (c *conn) gone() {
 	c.shut, c.owed = true, nil
@@ -71,6 +74,9 @@ func detach(c net.Conn) (int, error) {
 	}
 	return fd, nil
 }
+
+// closeFD closes a descriptor that no session owns.
+func closeFD(fd int) { _ = unix.Close(fd) }
 
 // read fills p from the connection. n is 0 with a nil error when there is nothing now;
 // after errPeerClosed or another error nothing more will come.

@@ -4,8 +4,6 @@
 package proxy
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -33,10 +31,13 @@ const (
 func (e *endpoint) accept() {
 	backoff := acceptBackoffMin
 	for {
+		if e.server.pace != nil && e.server.pace.Wait(e.server.ctx) != nil {
+			return
+		}
 		c, err := e.listener.Accept()
 		if err == nil {
 			backoff = acceptBackoffMin
-			e.admit(c)
+			e.admit(&arrival{endpoint: e, conn: c, peer: c.RemoteAddr(), local: c.LocalAddr()})
 			continue
 		}
 		if errors.Is(err, net.ErrClosed) {
@@ -53,69 +54,6 @@ func (e *endpoint) accept() {
 			return
 		}
 	}
-}
-
-// keepAlive finds peers that are gone without a word, and keeps address translation
-// and load balancers (which forget a silent connection after minutes) awake.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
-
-// admit gives an accepted connection to a loop, after its TLS handshake if the endpoint
-// has TLS.
-func (e *endpoint) admit(c net.Conn) {
-	if tcp, ok := c.(*net.TCPConn); ok {
-		// NoDelay is Go's default. A peer that left already makes this fail; its session
-		// will find out.
-		_ = tcp.SetKeepAliveConfig(keepAlive)
-	}
-	if e.TLS == nil {
-		fd, err := detach(c)
-		e.hand(fd, nil, c.RemoteAddr(), err)
-		return
-	}
-	select {
-	case e.server.handshakes <- struct{}{}:
-	case <-e.server.ctx.Done():
-		_ = c.Close()
-		return
-	}
-	e.server.background(func() {
-		defer func() { <-e.server.handshakes }()
-		ctx, cancel := context.WithTimeout(e.server.ctx, e.server.opts.HandshakeTimeout)
-		defer cancel()
-		fd, layer, err := handshake(ctx, c, tls.Server, e.TLS())
-		e.hand(fd, layer, c.RemoteAddr(), err)
-	})
-}
-
-// hand gives a descriptor to the next loop, or says why there is none.
-func (e *endpoint) hand(fd int, layer *tlsLayer, peer net.Addr, err error) {
-	if err != nil {
-		if n, ok := e.faults.allow(); ok {
-			e.server.log.Warn("connection refused", "listener", e.Listener, "client", peer.String(), "error", err, "suppressed", n)
-		}
-		return
-	}
-	l := e.server.pick()
-	l.post(func() { newSession(l, e, fd, layer, peer) })
-}
-
-// dialBroker opens a broker connection, TLS included.
-func (e *endpoint) dialBroker(ctx context.Context) (int, *tlsLayer, error) {
-	c, err := e.Dial(ctx)
-	if err != nil {
-		return -1, nil, err
-	}
-	if e.BrokerTLS == nil {
-		fd, err := detach(c)
-		return fd, nil, err
-	}
-	name := ""
-	if named, ok := c.(interface{ ServerName() string }); ok {
-		name = named.ServerName()
-	}
-	ctx, cancel := context.WithTimeout(ctx, e.server.opts.HandshakeTimeout)
-	defer cancel()
-	return handshake(ctx, c, tls.Client, e.BrokerTLS(name))
 }
 
 // logEnd writes one line for a session that a fault ended, and none at this level for

@@ -101,6 +101,7 @@ func (f *flow) pump() error {
 			f.to.shutdown()
 			return nil
 		case f.stall == stallClosed:
+			f.to.shutdown()
 			f.discard()
 			return nil
 		case f.stall != goes:
@@ -223,9 +224,20 @@ func (f *flow) begin(rest []byte) error {
 	}
 	f.part, f.left, f.begun = part, codec.SizeLen+int64(codec.Size(rest)), true
 	f.bulk = f.bulk && f.left > spliceMin
-	if part == partHold && f.left > int64(f.session.loop.server.opts.MaxHeldBytes) {
-		return fmt.Errorf("%w: %d bytes must be held whole to be changed, max_held_bytes is %d",
-			errHeldTooLarge, f.left, f.session.loop.server.opts.MaxHeldBytes)
+	if part == partHold {
+		return f.mayHold()
+	}
+	return nil
+}
+
+// mayHold checks the present frame against the limits of frames that are held.
+func (f *flow) mayHold() error {
+	server := f.session.loop.server
+	if limit := int64(server.opts.MaxHeldBytes); f.left > limit {
+		return fmt.Errorf("%w: %d bytes must be held whole to be changed, max_held_bytes is %d", errHeldTooLarge, f.left, limit)
+	}
+	if held, limit := server.buffered.Load(), server.opts.MaxBufferedBytes; held+f.left > limit {
+		return fmt.Errorf("%w: %d bytes in all, max_buffered_bytes is %d, and the next frame has %d", errBufferFull, held, limit, f.left)
 	}
 	return nil
 }

@@ -69,6 +69,8 @@ type metrics struct {
 	rounds     prometheus.Counter
 	partitions *prometheus.CounterVec
 	unknown    prometheus.Counter
+	refused    *prometheus.CounterVec
+	buffered   prometheus.GaugeFunc
 }
 
 // newMetrics makes the metrics and registers them where a registerer is given.
@@ -92,6 +94,10 @@ func newMetrics(s *Server) (*metrics, error) {
 		partitions: prometheus.NewCounterVec(counter("pending_upload_partitions_total", "Partitions asked for -6, by outcome: offset, none (-1), error."), []string{"outcome"}),
 		unknown:    prometheus.NewCounter(counter("pending_upload_unknown_verdicts_total", "Partitions answered -1 because it is not known whether their topic has remote storage on.")),
 	}
+	m.refused = prometheus.NewCounterVec(counter("connections_refused_total", "Client connections that got no session: a limit, or a failed handshake."), []string{"reason"})
+	m.buffered = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tiergate", Name: "buffered_bytes", Help: "Bytes that sessions hold: frames that are collected, and bytes that a side does not take.",
+	}, func() float64 { return float64(s.buffered.Load()) })
 	for _, o := range s.opts.Endpoints {
 		m.listeners = append(m.listeners, o.Listener)
 	}
@@ -113,12 +119,15 @@ func (m *metrics) touch() {
 	}
 	m.bytes.WithLabelValues("requests")
 	m.bytes.WithLabelValues("responses")
+	for _, why := range []string{refusalSessions, refusalClient, refusalHandshake} {
+		m.refused.WithLabelValues(why)
+	}
 }
 
 // collectors lists all metrics.
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
-		m.lookups, m.asks, m.rounds, m.partitions, m.unknown}
+		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.refused, m.buffered}
 }
 
 func (m *metrics) register() error {

@@ -47,6 +47,11 @@ type Endpoint struct {
 	Broker string
 	// Dial opens the broker side of this endpoint's sessions.
 	Dial Dial
+	// ProxyProtocol says whether clients' connections begin with a header of the PROXY
+	// protocol. Default off.
+	ProxyProtocol ProxyProtocol
+	// SendProxy is the version of such a header that brokers are sent. Default off.
+	SendProxy SendProxy
 	// TLS gives the configuration for the next client's handshake; nil means plaintext.
 	// Called concurrently, off the loops: it may give a new one after a reload.
 	TLS func() *tls.Config
@@ -76,6 +81,21 @@ type Options struct {
 	// MaxHeldBytes bounds a single frame that must be in memory whole to be changed.
 	// Default 32 MiB; a Metadata answer of 200,000 partitions takes about 10 MiB.
 	MaxHeldBytes int
+	// MaxBufferedBytes bounds what all sessions together may hold of frames and of bytes
+	// that a side does not take; above it no further frame is held: its session ends.
+	// Default 512 MiB.
+	MaxBufferedBytes int64
+	// MaxSessions bounds the sessions of all endpoints; further connections are closed at
+	// once. Default 0: no limit but the descriptors (two a session).
+	MaxSessions int
+	// MaxSessionsPerClient bounds the sessions of one client address. Default 0: none.
+	MaxSessionsPerClient int
+	// AcceptRate bounds accepted connections a second over all endpoints; the rest wait in
+	// the kernel's accept queue. Default 0: none.
+	AcceptRate int
+	// IdleTimeout ends a session in which nothing was under way or sent for so long.
+	// Default 0: never; brokers have a limit of their own (connections.max.idle.ms).
+	IdleTimeout time.Duration
 	// MaxInflight is the number of exchanges of one session after which its client is
 	// not read any more until the broker has answered. Default 1024.
 	MaxInflight int

@@ -12,10 +12,12 @@ const (
 	reasonDrained
 	reasonShutdown
 	reasonLinger
+	reasonIdle
 	reasonDial
 	reasonForeign
 	reasonFrameTooLarge
 	reasonHeldTooLarge
+	reasonBufferFull
 	reasonMalformed
 	reasonOrder
 	reasonUnrewritable
@@ -38,10 +40,12 @@ var reasonTexts = [reasonCount]struct{ label, sentence string }{
 	reasonDrained:       {"drained", "the proxy is shutting down and nothing was under way"},
 	reasonShutdown:      {"shutdown", "the proxy shut down"},
 	reasonLinger:        {"linger", "one side had closed and the other did not within linger_timeout"},
+	reasonIdle:          {"idle", "nothing was sent for idle_timeout"},
 	reasonDial:          {"dial_failed", "the broker cannot be reached"},
 	reasonForeign:       {"not_kafka", "the peer does not speak plaintext Kafka here"},
 	reasonFrameTooLarge: {"frame_too_large", "a frame is larger than the limit"},
 	reasonHeldTooLarge:  {"held_too_large", "a frame that must be changed is larger than max_held_bytes"},
+	reasonBufferFull:    {"buffer_full", "max_buffered_bytes is reached"},
 	reasonMalformed:     {"malformed", "a frame cannot be understood"},
 	reasonOrder:         {"out_of_order", "the broker answered out of order"},
 	reasonUnrewritable:  {"unrewritable", "the client asked for a version that was not offered to it, whose answer would carry the broker's own address"},

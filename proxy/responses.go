@@ -14,6 +14,7 @@ import (
 var (
 	errOrder        = errors.New("response out of order")
 	errHeldTooLarge = errors.New("frame too large to be held")
+	errBufferFull   = errors.New("the proxy holds as many bytes as it may")
 )
 
 // responses walks what the broker sends.

@@ -11,10 +11,13 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"tiergate/rewrite"
 )
@@ -30,6 +33,11 @@ type Server struct {
 	endpoints []*endpoint
 	loops     []*loop
 	next      atomic.Uint32
+	admission admission
+	// pace spreads accepted connections; nil when they are not limited.
+	pace *rate.Limiter
+	// buffered is what all sessions hold: frames that are collected, bytes that are owed.
+	buffered atomic.Int64
 	// handshakes holds a token for each TLS handshake with a client.
 	handshakes chan struct{}
 	// ctx ends when Close begins; work off the loops hangs on it.
@@ -48,6 +56,7 @@ func New(opts Options) (*Server, error) {
 	opts.MaxRequestBytes = cmp.Or(opts.MaxRequestBytes, 256<<20)
 	opts.MaxResponseBytes = cmp.Or(opts.MaxResponseBytes, math.MaxInt32)
 	opts.MaxHeldBytes = cmp.Or(opts.MaxHeldBytes, 32<<20)
+	opts.MaxBufferedBytes = cmp.Or(opts.MaxBufferedBytes, 512<<20)
 	opts.MaxInflight = cmp.Or(opts.MaxInflight, 1024)
 	opts.MaxPipes = cmp.Or(opts.MaxPipes, 128)
 	opts.DialTimeout = cmp.Or(opts.DialTimeout, 10*time.Second)
@@ -67,6 +76,10 @@ func New(opts Options) (*Server, error) {
 		}
 	}
 	s := &Server{opts: opts, log: opts.Logger, handshakes: make(chan struct{}, opts.MaxHandshakes)}
+	s.admission = admission{max: opts.MaxSessions, maxPerClient: opts.MaxSessionsPerClient, clients: map[netip.Addr]int{}}
+	if opts.AcceptRate > 0 {
+		s.pace = rate.NewLimiter(rate.Limit(opts.AcceptRate), max(1, opts.AcceptRate))
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var err error
 	if s.metrics, err = newMetrics(s); err != nil {

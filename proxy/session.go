@@ -10,8 +10,6 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"tiergate/codec"
 	"tiergate/rewrite"
 )
@@ -40,10 +38,13 @@ const closingTimeout = 2 * time.Second
 type session struct {
 	loop     *loop
 	endpoint *endpoint
-	peer     net.Addr
-	state    state
-	client   conn
-	broker   conn
+	// peer is the client; local is the address that it connected to.
+	peer, local net.Addr
+	state       state
+	// closing is why stateClosing was entered.
+	closing reason
+	client  conn
+	broker  conn
 	// requests flow from client to broker, responses the other way.
 	requests  flow
 	responses flow
@@ -62,17 +63,22 @@ type session struct {
 	// cancel ends work off the loop: dialing, looking verdicts up.
 	cancel context.CancelFunc
 	ctx    context.Context
-	// closeBy ends the session; zero means never.
-	closeBy time.Time
+	// closeBy ends the session; zero means never. lastActive is the tick before the last
+	// event.
+	closeBy, lastActive time.Time
+	// buffered is what the session adds to Server.buffered.
+	buffered int64
 }
 
-// newSession takes an accepted client in and starts to dial. The session owns fd.
-func newSession(l *loop, e *endpoint, fd int, layer *tlsLayer, peer net.Addr) {
-	s := &session{loop: l, endpoint: e, peer: peer, talk: rewrite.NewConversation(&e.Rules)}
-	s.client = conn{fd: fd, session: s, tls: layer}
+// newSession takes an accepted client in and starts to dial. It owns the arrival's
+// descriptor.
+func newSession(l *loop, a *arrival) {
+	e := a.endpoint
+	s := &session{loop: l, endpoint: e, peer: a.peer, local: a.local, lastActive: l.now, talk: rewrite.NewConversation(&e.Rules)}
+	s.client = conn{fd: a.fd, session: s, tls: a.tls}
 	s.broker = conn{fd: -1, session: s}
 	s.requests = flow{
-		session: s, from: &s.client, to: &s.broker, walker: requests{s}, stall: stallDial,
+		session: s, from: &s.client, to: &s.broker, walker: requests{s}, stall: stallDial, carry: a.prefix,
 		limits: codec.Limits{Min: codec.RequestFixedLen - codec.SizeLen, Max: l.server.opts.MaxRequestBytes},
 	}
 	s.responses = flow{
@@ -81,6 +87,7 @@ func newSession(l *loop, e *endpoint, fd int, layer *tlsLayer, peer net.Addr) {
 	}
 	if err := l.add(&s.client); err != nil {
 		l.server.log.Warn("client socket refused by the poller", "error", err)
+		l.server.admission.forget(a.peer)
 		return
 	}
 	s.ctx, s.cancel = context.WithCancel(l.server.ctx)
@@ -94,7 +101,7 @@ func (s *session) dial() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.DialTimeout)
 	s.loop.server.background(func() {
 		defer cancel()
-		fd, layer, err := s.endpoint.dialBroker(ctx)
+		fd, layer, err := s.endpoint.dialBroker(ctx, s.peer, s.local)
 		s.loop.post(func() { s.loop.guard(s, func() { s.dialed(fd, layer, err) }) })
 	})
 }
@@ -104,7 +111,7 @@ func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 	switch {
 	case s.state == stateEnded:
 		if err == nil {
-			_ = unix.Close(fd)
+			closeFD(fd)
 		}
 		return
 	case err != nil:
@@ -130,6 +137,7 @@ func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 
 // event takes what the poller said about one of the sockets.
 func (s *session) event(c *conn, e edges) {
+	s.lastActive = s.loop.now
 	c.readable = c.readable || e.readable
 	c.writable = c.writable || e.writable
 	c.hungUp = c.hungUp || e.hungUp
@@ -165,7 +173,18 @@ func (s *session) advance(f *flow) {
 			return
 		}
 	}
+	s.account()
 	s.settle()
+}
+
+// account keeps Server.buffered right.
+func (s *session) account() {
+	now := int64(len(s.requests.held) + len(s.requests.carry) + len(s.responses.held) + len(s.responses.carry) +
+		len(s.client.owed) + len(s.broker.owed))
+	if now != s.buffered {
+		s.loop.server.buffered.Add(now - s.buffered)
+		s.buffered = now
+	}
 }
 
 // pump pumps a flow; a fault of the protocol ends the session.
@@ -220,6 +239,10 @@ func (s *session) settle() {
 		s.end(s.endReason(), nil)
 	case s.loop.draining && s.state == stateOpen && s.idle():
 		s.close(reasonDrained)
+	case s.state == stateOpen && s.broker.dead():
+		s.close(reasonBrokerClosed)
+	case s.state == stateOpen && s.client.dead():
+		s.close(reasonClientClosed)
 	case (s.requests.done || s.responses.done) && s.closeBy.IsZero():
 		s.closeBy = s.loop.now.Add(s.loop.server.opts.LingerTimeout)
 	}
@@ -228,7 +251,7 @@ func (s *session) settle() {
 // endReason says which side left first.
 func (s *session) endReason() reason {
 	if s.state == stateClosing {
-		return reasonDrained
+		return s.closing
 	}
 	if s.leftFirst == &s.broker {
 		return reasonBrokerClosed
@@ -243,8 +266,8 @@ func (s *session) idle() bool {
 }
 
 // close ends the session without losing what was sent to either side.
-func (s *session) close(reason) {
-	s.state = stateClosing
+func (s *session) close(why reason) {
+	s.state, s.closing = stateClosing, why
 	s.closeBy = s.loop.now.Add(closingTimeout)
 	s.requests.stall, s.responses.stall = stallClosed, stallClosed
 	s.client.shutdown()
@@ -257,11 +280,20 @@ func (s *session) close(reason) {
 // tick runs about once a second.
 func (s *session) tick() {
 	if !s.closeBy.IsZero() && !s.loop.now.Before(s.closeBy) {
-		s.end(reasonLinger, nil)
+		why := reasonLinger
+		if s.state == stateClosing {
+			why = s.closing
+		}
+		s.end(why, nil)
 		return
 	}
-	if s.loop.draining && s.state == stateOpen {
+	idle := s.loop.server.opts.IdleTimeout
+	switch {
+	case s.state != stateOpen:
+	case s.loop.draining:
 		s.settle()
+	case idle > 0 && s.idle() && s.loop.now.Sub(s.lastActive) >= idle:
+		s.close(reasonIdle)
 	}
 }
 
@@ -279,6 +311,8 @@ func (s *session) end(why reason, err error) {
 		s.loop.remove(&s.broker)
 	}
 	delete(s.loop.sessions, s)
+	s.loop.server.admission.forget(s.peer)
+	s.loop.server.buffered.Add(-s.buffered)
 	s.loop.count.ended[s.endpoint.index]++
 	s.loop.count.reasons[why]++
 	s.endpoint.logEnd(s, why, err)
@@ -300,6 +334,8 @@ func reasonOf(err error) reason {
 		return reasonForeign
 	case errors.Is(err, codec.ErrFrameTooLarge):
 		return reasonFrameTooLarge
+	case errors.Is(err, errBufferFull):
+		return reasonBufferFull
 	case errors.Is(err, errHeldTooLarge):
 		return reasonHeldTooLarge
 	case errors.Is(err, rewrite.ErrUnrewritable):

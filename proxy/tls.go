@@ -48,12 +48,12 @@ func (againError) Temporary() bool { return true }
 
 func (w *wire) Read(p []byte) (int, error) {
 	switch {
-	case w.net != nil:
-		return w.net.Read(p)
 	case len(w.in) > 0:
 		n := copy(p, w.in)
 		w.in = w.in[n:]
 		return n, nil
+	case w.net != nil:
+		return w.net.Read(p)
 	case w.err != nil:
 		return 0, w.err
 	default:
@@ -86,10 +86,11 @@ func (w *wire) SetReadDeadline(time.Time) error  { return nil }
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
 // handshake runs a TLS handshake over c, off the loops, and then takes the descriptor
-// out of c. side is tls.Server or tls.Client. c is closed in any case; on success its
-// descriptor lives on. Bytes that the handshake read ahead stay in the layer.
-func handshake(ctx context.Context, c net.Conn, side func(net.Conn, *tls.Config) *tls.Conn, config *tls.Config) (int, *tlsLayer, error) {
-	w := &wire{net: c}
+// out of c. prefix was read from c already; side is tls.Server or tls.Client. c is
+// closed in any case; on success its descriptor lives on. Bytes that the handshake read
+// ahead stay in the layer.
+func handshake(ctx context.Context, c net.Conn, prefix []byte, side func(net.Conn, *tls.Config) *tls.Conn, config *tls.Config) (int, *tlsLayer, error) {
+	w := &wire{net: c, in: prefix}
 	config = config.Clone()
 	// Kafka frames are bulk: small records would only cost CPU.
 	config.DynamicRecordSizingDisabled = true

@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+)
+
+// ProxyProtocol says whether connections to an endpoint begin with a header that tells
+// the client's address (the PROXY protocol, versions 1 and 2, of HAProxy).
+type ProxyProtocol uint8
+
+const (
+	// ProxyProtocolOff takes such a header for a broken frame.
+	ProxyProtocolOff ProxyProtocol = iota
+	// ProxyProtocolOptional reads a header if there is one. Only for ports that clients
+	// cannot reach past the balancer: anybody may claim any address.
+	ProxyProtocolOptional
+	// ProxyProtocolRequired refuses connections without a header.
+	ProxyProtocolRequired
+)
+
+// SendProxy is the version of the PROXY protocol header that brokers are sent, before
+// anything else.
+type SendProxy uint8
+
+const (
+	// SendProxyOff sends none.
+	SendProxyOff SendProxy = 0
+	// SendProxyV1 sends the readable form.
+	SendProxyV1 SendProxy = 1
+	// SendProxyV2 sends the binary form.
+	SendProxyV2 SendProxy = 2
+)
+
+// arrival is a connection between accept and its session.
+type arrival struct {
+	endpoint *endpoint
+	conn     net.Conn
+	// peer is the client's address, as the PROXY protocol tells it where it is used;
+	// local is the address that the client connected to.
+	peer, local net.Addr
+	// prefix are bytes that were read behind a PROXY protocol header.
+	prefix []byte
+	// fd and tls are what the session gets.
+	fd  int
+	tls *tlsLayer
+}
+
+// keepAlive finds peers that are gone without a word, and keeps address translation
+// and load balancers (which forget a silent connection after minutes) awake.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+
+// admit gives an accepted connection to a loop, after its PROXY protocol header and its
+// TLS handshake where the endpoint has those.
+func (e *endpoint) admit(a *arrival) {
+	if err := e.server.admission.enter(); err != nil {
+		_ = a.conn.Close()
+		e.refuse(a, err)
+		return
+	}
+	if tcp, ok := a.conn.(*net.TCPConn); ok {
+		// NoDelay is Go's default. A peer that left already makes this fail; its session
+		// will find out.
+		_ = tcp.SetKeepAliveConfig(keepAlive)
+	}
+	if e.TLS == nil && e.ProxyProtocol == ProxyProtocolOff {
+		var err error
+		a.fd, err = detach(a.conn)
+		e.hand(a, err)
+		return
+	}
+	select {
+	case e.server.handshakes <- struct{}{}:
+	case <-e.server.ctx.Done():
+		_ = a.conn.Close()
+		e.server.admission.leave()
+		return
+	}
+	e.server.background(func() {
+		defer func() { <-e.server.handshakes }()
+		ctx, cancel := context.WithTimeout(e.server.ctx, e.server.opts.HandshakeTimeout)
+		defer cancel()
+		e.hand(a, a.greet(ctx))
+	})
+}
+
+// greet reads what comes before Kafka's own bytes. The connection is closed in any
+// case; on success its descriptor lives on.
+func (a *arrival) greet(ctx context.Context) error {
+	if err := a.readHeader(ctx); err != nil {
+		_ = a.conn.Close()
+		return fmt.Errorf("PROXY protocol: %w", err)
+	}
+	var err error
+	if a.endpoint.TLS == nil {
+		a.fd, err = detach(a.conn)
+		return err
+	}
+	a.fd, a.tls, err = handshake(ctx, a.conn, a.prefix, tls.Server, a.endpoint.TLS())
+	a.prefix = nil
+	return err
+}
+
+// maxProxyHeader bounds the header, and so what may be read behind it.
+const maxProxyHeader = 4 << 10
+
+// readHeader reads the PROXY protocol header, and keeps what came behind it.
+func (a *arrival) readHeader(ctx context.Context) error {
+	if a.endpoint.ProxyProtocol == ProxyProtocolOff {
+		return nil
+	}
+	deadline, _ := ctx.Deadline()
+	if err := a.conn.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(a.conn, maxProxyHeader)
+	header, err := proxyproto.Read(r)
+	switch {
+	case err == nil:
+		if source, dest, ok := header.TCPAddrs(); ok && !header.Command.IsLocal() {
+			a.peer, a.local = source, dest
+		}
+	case errors.Is(err, proxyproto.ErrNoProxyProtocol) && a.endpoint.ProxyProtocol == ProxyProtocolOptional:
+	default:
+		return err
+	}
+	a.prefix, err = r.Peek(r.Buffered())
+	return errors.Join(err, a.conn.SetReadDeadline(time.Time{}))
+}
+
+// hand gives a descriptor to the next loop, or says why there is none.
+func (e *endpoint) hand(a *arrival, err error) {
+	if err == nil {
+		err = e.server.admission.identify(a.peer)
+		if err != nil {
+			closeFD(a.fd)
+		}
+	}
+	if err != nil {
+		e.server.admission.leave()
+		e.refuse(a, err)
+		return
+	}
+	a.conn = nil
+	l := e.server.pick()
+	l.post(func() { newSession(l, a) })
+}
+
+// refuse counts a connection that got no session, and says why, once in a while.
+func (e *endpoint) refuse(a *arrival, err error) {
+	why := refusalHandshake
+	switch {
+	case errors.Is(err, errTooManySessions):
+		why = refusalSessions
+	case errors.Is(err, errTooManyOfClient):
+		why = refusalClient
+	}
+	e.server.metrics.refused.WithLabelValues(why).Inc()
+	if n, ok := e.faults.allow(); ok {
+		e.server.log.Warn("connection refused", "listener", e.Listener, "client", a.peer.String(), "error", err, "suppressed", n)
+	}
+}
+
+// dialBroker opens a broker connection: PROXY protocol header and TLS included.
+func (e *endpoint) dialBroker(ctx context.Context, peer, local net.Addr) (int, *tlsLayer, error) {
+	c, err := e.Dial(ctx)
+	if err != nil {
+		return -1, nil, err
+	}
+	if e.SendProxy != SendProxyOff {
+		if err = sendHeader(ctx, c, e.SendProxy, peer, local); err != nil {
+			_ = c.Close()
+			return -1, nil, fmt.Errorf("send PROXY protocol header: %w", err)
+		}
+	}
+	if e.BrokerTLS == nil {
+		fd, err := detach(c)
+		return fd, nil, err
+	}
+	name := ""
+	if named, ok := c.(interface{ ServerName() string }); ok {
+		name = named.ServerName()
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.server.opts.HandshakeTimeout)
+	defer cancel()
+	return handshake(ctx, c, nil, tls.Client, e.BrokerTLS(name))
+}
+
+// sendHeader tells the broker who the client is.
+func sendHeader(ctx context.Context, c net.Conn, version SendProxy, peer, local net.Addr) error {
+	deadline, _ := ctx.Deadline()
+	if err := c.SetWriteDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := proxyproto.HeaderProxyFromAddrs(byte(version), peer, local).WriteTo(c); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(time.Time{})
+}
