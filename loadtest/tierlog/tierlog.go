@@ -157,6 +157,9 @@ func (l *Log) HighestRemote() int64 { return l.highestRemote }
 // LeaderEpoch is the current leader epoch.
 func (l *Log) LeaderEpoch() int32 { return l.leaderEpoch }
 
+// IsLeader says whether the broker leads the partition.
+func (l *Log) IsLeader() bool { return l.leader }
+
 // RemoteStorage is what remote.storage.enable says.
 func (l *Log) RemoteStorage() RemoteStorage { return l.remote }
 
@@ -198,9 +201,10 @@ func (l *Log) AwaitHighWatermark(epoch int32, offset int64) {
 }
 
 // SetLastStableOffset moves the last stable offset up to offset, at most to the log end,
-// and holds it there, as a transaction does whose first record is there.
+// and holds it there, as a transaction does whose first record is there. What is uploaded
+// stays stable.
 func (l *Log) SetLastStableOffset(offset int64) {
-	l.heldStable = clamp(offset, l.LastStableOffset(), l.logEnd)
+	l.heldStable = clamp(offset, max(l.LastStableOffset(), l.uploaded+1), l.logEnd)
 }
 
 // ReleaseLastStableOffset ends the transaction.

@@ -6,7 +6,6 @@ package pendingupload
 import (
 	"fmt"
 	"slices"
-	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -21,18 +20,26 @@ const (
 	invalidRequest           int16 = 42
 )
 
+// fataler is testing.TB or rapid.T.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // broker answers from models of logs, decoding and encoding with kmsg, so that every
 // exchange checks this package's bytes against a second implementation.
 type broker struct {
-	t testing.TB
+	t fataler
 	// maxVersion of ListOffsets: 9 or 10 for an old broker, 11 for a native one.
 	maxVersion int16
 	logs       map[string][]*tierlog.Log
 	denied     map[string]bool
 	// throttle is put into every answer and then taken from the front.
 	throttle []int32
-	// requests counts what it answered.
-	requests int
+	// requests counts what it answered, lagging the answers where nativeAnswer is not
+	// what a native broker says.
+	requests, lagging int
 }
 
 // answer returns the response frame to a request frame.
@@ -113,7 +120,11 @@ func (b *broker) offset(req *kmsg.ListOffsetsRequest, topic string, p kmsg.ListO
 	}
 	l := logs[p.Partition]
 	if p.Timestamp == tierlog.EarliestPendingUploadTimestamp && req.Version >= 11 {
-		return l.NativeEarliestPendingUpload(req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch)
+		a := nativeAnswer(l, req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch)
+		if a != l.NativeEarliestPendingUpload(req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch) {
+			b.lagging++
+		}
+		return a
 	}
 	return l.ListOffset(p.Timestamp, req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch)
 }
@@ -167,7 +178,7 @@ func (b *broker) verdicts(topic string) RemoteStorage {
 
 // run drives a machine to its end against a broker. before is called before each
 // request is answered; nil means nothing happens.
-func run(t testing.TB, frame []byte, lookupVersion int16, b *broker, before func()) ([]byte, Report) {
+func run(t fataler, frame []byte, lookupVersion int16, b *broker, before func()) ([]byte, Report) {
 	t.Helper()
 	m, err := New(frame, lookupVersion)
 	if err != nil {
@@ -201,7 +212,7 @@ func run(t testing.TB, frame []byte, lookupVersion int16, b *broker, before func
 
 // decodeRequest decodes a request frame with kmsg and checks that encoding it again
 // gives the same bytes.
-func decodeRequest(t testing.TB, frame []byte) kmsg.Request {
+func decodeRequest(t fataler, frame []byte) kmsg.Request {
 	t.Helper()
 	req := kmsg.RequestForKey(codec.RequestKey(frame))
 	req.SetVersion(codec.RequestVersion(frame))
@@ -240,7 +251,7 @@ func encodeResponse(resp kmsg.Response, correlationID int32) []byte {
 }
 
 // decodeListOffsets decodes a ListOffsets response frame with kmsg.
-func decodeListOffsets(t testing.TB, frame []byte, version int16) *kmsg.ListOffsetsResponse {
+func decodeListOffsets(t fataler, frame []byte, version int16) *kmsg.ListOffsetsResponse {
 	t.Helper()
 	body, err := codec.ResponseBody(frame, codec.Flexible)
 	if err != nil {

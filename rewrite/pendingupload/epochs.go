@@ -22,8 +22,9 @@ package pendingupload
 // whatever the history. One round is enough in nearly every case.
 //
 // For an e older than its first entry the broker answers with e itself and the start of
-// that entry. So a candidate just below the lower bound, whose end offset must not be
-// above X, shows when the log start has passed X in the meantime.
+// that entry, so two candidates with different epochs and one end offset, which no two
+// entries that hold records have, show that the log start has passed X in the meantime.
+// The candidate right below the lower bound is there for that alone.
 //
 // Source: LeaderEpochFileCache.endOffsetFor and epochForOffset; KIP-320.
 const (
@@ -210,17 +211,18 @@ func (m *Machine) narrow(p *partition) {
 		p.fail(unknownServerError)
 		return
 	}
+	if s.floor == covered && m.startPassed(p) {
+		p.fail(offsetNotAvailable)
+		return
+	}
 	x, below := p.result.offset, s.lo
 	for _, c := range m.candidates[s.first:s.end] {
 		switch {
-		case c.epoch < 0 || c.endOffset < 0:
+		case c.asked < below:
+		case c.undefined():
 			s.hi = min(s.hi, c.asked-1)
 		case c.endOffset <= x:
 			s.lo, s.floor = max(s.lo, c.asked+1), covered
-		case c.asked < below:
-			// The log start has passed x.
-			p.fail(offsetNotAvailable)
-			return
 		case c.epoch > c.asked:
 			p.fail(unknownServerError)
 			return
@@ -230,3 +232,19 @@ func (m *Machine) narrow(p *partition) {
 	}
 	p.conclude()
 }
+
+// startPassed says whether a round showed that the log start has passed a partition's
+// offset.
+func (m *Machine) startPassed(p *partition) bool {
+	round := m.candidates[p.search.first:p.search.end]
+	for i := 1; i < len(round); i++ {
+		a, b := round[i-1], round[i]
+		if !b.undefined() && b.endOffset > p.result.offset && a.endOffset == b.endOffset && a.epoch != b.epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// undefined says that the broker knows no such epoch.
+func (c candidate) undefined() bool { return c.epoch < 0 || c.endOffset < 0 }
