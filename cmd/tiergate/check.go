@@ -1,3 +1,388 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
 package main
-type CheckCmd struct{}
-func (c *CheckCmd) Run() error { return nil }
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tiergate/config"
+	"tiergate/upstream"
+)
+
+// CheckCmd is `tiergate check`.
+type CheckCmd struct {
+	Config string `required:"" placeholder:"FILE" help:"YAML configuration: docs/configuration.md."`
+}
+
+// Help is shown by --help.
+func (c *CheckCmd) Help() string {
+	return `Checks the file, then connects to every broker of the cluster and says for each what clients are told of it, and who answers ` +
+		`EARLIEST_PENDING_UPLOAD (-6) there: the broker itself (native), tiergate (synthesised), or nobody, and why. ` +
+		`Nothing is listened on, so it can be run beside a serving tiergate. What is not well stands below the tables, one line each: ` +
+		`"PROBLEM" decides the exit code, "note" does not.
+
+Example:
+
+    tiergate check --config tiergate.yaml && tiergate serve --config tiergate.yaml
+
+Exit codes:
+
+    0   all is well
+    1   the configuration is wrong
+    2   a broker cannot be reached, or has no port or no address of its own, or -6 cannot be answered there
+    64  wrong command line`
+}
+
+// Run checks the file and the brokers.
+func (c *CheckCmd) Run(ctx context.Context, streams *Streams) error {
+	cfg, err := config.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	to, err := newCluster(cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	found := askBrokers(ctx, cfg, to)
+	if err := printCheck(streams.Out, cfg, found); err != nil {
+		return err
+	}
+	if problems := found.problems(cfg); len(problems) > 0 {
+		return &exitError{code: exitIncomplete}
+	}
+	return nil
+}
+
+// brokers are what check has found out.
+type brokers struct {
+	// nodes are the brokers of the cluster's own list; when it could not be had, the
+	// bootstrap servers.
+	nodes []upstream.Capability
+	// direct are the brokers of direct listeners, by address.
+	direct map[string]upstream.Capability
+}
+
+func askBrokers(ctx context.Context, cfg *config.Config, to *upstream.Cluster) brokers {
+	found := brokers{nodes: to.Capabilities(ctx), direct: map[string]upstream.Capability{}}
+	for _, l := range cfg.Listeners {
+		for _, r := range l.Direct {
+			address := r.Broker.String()
+			if _, ok := found.direct[address]; !ok {
+				found.direct[address] = to.CapabilityOf(ctx, address)
+			}
+		}
+	}
+	return found
+}
+
+// known returns the nodes of the cluster's list in the form of the node map.
+func (b brokers) known() []upstream.Node {
+	var nodes []upstream.Node
+	for _, c := range b.nodes {
+		if c.NodeID >= 0 {
+			nodes = append(nodes, upstream.Node{NodeID: c.NodeID, Host: c.Host, Port: c.Port, Rack: c.Rack})
+		}
+	}
+	return nodes
+}
+
+// answerer says who answers -6 on connections to a broker.
+type answerer string
+
+const (
+	answersNative      answerer = "native"
+	answersSynthesised answerer = "synthesised"
+	answersNobody      answerer = "cannot"
+	answersOff         answerer = "off"
+	answersUnknown     answerer = "unreachable"
+)
+
+// Versions that the verdict hangs on; the session decides by the same ones.
+const (
+	listOffsetsPendingUpload = 11 // KIP-1023: -6
+	listOffsetsTiered        = 9  // KIP-1005: -5
+	listOffsetsLocal         = 8  // KIP-405: -4
+	offsetForLeaderEpochUsed = 4
+)
+
+// verdict says who answers -6 at a broker, and why.
+func verdict(c upstream.Capability, mode config.PendingUpload) (answerer, string) {
+	switch {
+	case c.Err != nil:
+		return answersUnknown, c.Err.Error()
+	case mode == config.PendingUploadOff && c.ListOffsetsMax < listOffsetsPendingUpload:
+		return answersOff, "earliest_pending_upload is off, and the broker does not know -6"
+	case c.ListOffsetsMax >= listOffsetsPendingUpload && mode != config.PendingUploadAlways:
+		return answersNative, "the broker knows -6 itself; tiergate touches nothing"
+	case c.ListOffsetsMax < 0:
+		return answersNobody, "it does not offer ListOffsets at all: is it a Kafka broker?"
+	case c.ListOffsetsMax < listOffsetsLocal:
+		return answersNobody, fmt.Sprintf("its ListOffsets ends at version %d: it is older than tiered storage (Kafka 3.6)", c.ListOffsetsMax)
+	case c.ListOffsetsMax < listOffsetsTiered:
+		return answersNobody, fmt.Sprintf("its ListOffsets ends at version %d (Kafka 3.6 to 3.8): it does not know -5 (latest tiered offset), "+
+			"from which -6 is made; Kafka 3.9 is the first that does", c.ListOffsetsMax)
+	case c.OffsetForLeaderEpochMax < offsetForLeaderEpochUsed:
+		return answersNobody, "it does not offer OffsetForLeaderEpoch version 4, which tells the epoch of the answer"
+	case c.ListOffsetsMax >= listOffsetsPendingUpload:
+		return answersSynthesised, "earliest_pending_upload is always; the broker knows -6 itself"
+	default:
+		return answersSynthesised, fmt.Sprintf("its ListOffsets ends at version %d; tiergate asks it for -4, -2, -5 and -1", c.ListOffsetsMax)
+	}
+}
+
+func printCheck(w io.Writer, cfg *config.Config, found brokers) error {
+	fmt.Fprintln(w, "Where clients reach the cluster:")
+	fmt.Fprintln(w)
+	if err := printMap(w, nodeMap(cfg, found.known())); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\nWho answers EARLIEST_PENDING_UPLOAD (-6):")
+	fmt.Fprintln(w)
+	if err := printTable(w, brokerLines(cfg, found)); err != nil {
+		return err
+	}
+	problems, notes := found.problems(cfg), found.notes(cfg)
+	if len(problems)+len(notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, p := range problems {
+		fmt.Fprintln(w, "PROBLEM:", p)
+	}
+	for _, n := range notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", conclusion(problems, notes))
+	return err
+}
+
+func conclusion(problems, notes []string) string {
+	switch {
+	case len(problems) > 0:
+		return count(len(problems), "problem") + " found."
+	case len(notes) > 0:
+		return "All is well, but for what the notes say."
+	}
+	return "All is well."
+}
+
+func brokerLines(cfg *config.Config, found brokers) [][]string {
+	lines := [][]string{{"NODE", "BROKER", "CLIENTS ARE TOLD", "KAFKA", "LISTOFFSETS", "TIERED STORAGE", "-6", "WHY"}}
+	line := func(c upstream.Capability, told string) {
+		who, why := verdict(c, cfg.EarliestPendingUpload)
+		lines = append(lines, []string{
+			nodeID(c), c.Address(), told, release(c.Release, c.ListOffsetsMax), upTo(c.ListOffsetsMax), tieredStorage(c), string(who), why,
+		})
+	}
+	for _, c := range found.nodes {
+		if told := advertisedAs(cfg, c.NodeID); len(told) > 0 {
+			line(c, strings.Join(told, ", "))
+		}
+	}
+	for _, l := range cfg.Listeners {
+		for _, r := range l.Direct {
+			line(found.direct[r.Broker.String()], "nothing new")
+		}
+	}
+	return lines
+}
+
+func nodeID(c upstream.Capability) string {
+	if c.NodeID < 0 {
+		return "?"
+	}
+	return strconv.Itoa(int(c.NodeID))
+}
+
+// plainGuess is a guess that names one release or the first of those it may be.
+var plainGuess = regexp.MustCompile(`^(at least )?v([0-9]+\.[0-9]+)$`)
+
+// release names the Kafka release of a broker: guess, which is made from all the
+// versions that it offers, or, where that leads nowhere (a broker that lacks APIs, or
+// that is no Apache Kafka), what its ListOffsets says alone. Source of the latter: the
+// KIPs of the constants above, and ListOffsetsRequest.json at the releases' tags.
+func release(guess string, listOffsetsMax int16) string {
+	if m := plainGuess.FindStringSubmatch(guess); m != nil {
+		return m[1] + m[2]
+	}
+	switch {
+	case listOffsetsMax >= listOffsetsPendingUpload:
+		return "4.2 or later"
+	case listOffsetsMax == 10:
+		return "4.0 or 4.1"
+	case listOffsetsMax == listOffsetsTiered:
+		return "3.9"
+	case listOffsetsMax == listOffsetsLocal:
+		return "3.6 to 3.8"
+	case listOffsetsMax >= 0:
+		return "before 3.6"
+	}
+	return "-"
+}
+
+func upTo(version int16) string {
+	if version < 0 {
+		return "-"
+	}
+	return fmt.Sprintf("up to %d", version)
+}
+
+func tieredStorage(c upstream.Capability) string {
+	if c.Err != nil {
+		return "-"
+	}
+	switch c.RemoteStorage {
+	case upstream.RemoteStorageEnabled:
+		return "on"
+	case upstream.RemoteStorageDisabled:
+		return "off"
+	case upstream.RemoteStorageUnknown:
+	}
+	return "unknown"
+}
+
+// advertisedAs lists what the rewriting listeners tell clients of a node. It is empty
+// only where no listener rewrites addresses.
+func advertisedAs(cfg *config.Config, nodeID int32) []string {
+	var told []string
+	for _, l := range cfg.Listeners {
+		if l.IsDirect() {
+			continue
+		}
+		host, port, mapped := addresses(cfg, l).Advertised(nodeID)
+		switch {
+		case nodeID < 0:
+			told = append(told, "?")
+		case !mapped:
+			told = append(told, "no port at "+string(l.Name))
+		default:
+			told = append(told, net.JoinHostPort(host, strconv.Itoa(int(port))))
+		}
+	}
+	return told
+}
+
+// problems are what keeps clients from a broker or from its -6.
+func (b brokers) problems(cfg *config.Config) []string {
+	var list []string
+	seen := map[string]string{}
+	for _, c := range b.all(cfg) {
+		switch who, why := verdict(c, cfg.EarliestPendingUpload); who {
+		case answersUnknown:
+			list = append(list, fmt.Sprintf("%s cannot be reached: %s", brokerName(c), why))
+		case answersNobody:
+			list = append(list, fmt.Sprintf("-6 cannot be answered at %s: %s", brokerName(c), why))
+		case answersNative, answersSynthesised, answersOff:
+		}
+		if c.NodeID < 0 {
+			continue
+		}
+		if first, ok := seen[c.Address()]; ok && first != brokerName(c) {
+			list = append(list, fmt.Sprintf("%s has the same address as %s: clients cannot tell them apart; look at the brokers' advertised.listeners",
+				brokerName(c), first))
+		}
+		seen[c.Address()] = brokerName(c)
+	}
+	for _, l := range cfg.Listeners {
+		for _, n := range b.known() {
+			if l.IsDirect() {
+				break
+			}
+			list = append(list, listenerProblems(cfg, l, n)...)
+		}
+	}
+	return list
+}
+
+// all returns every broker once: those of the cluster's list where a listener needs
+// them, then those of direct listeners that are not among them.
+func (b brokers) all(cfg *config.Config) []upstream.Capability {
+	var list []upstream.Capability
+	listed := map[string]bool{}
+	for _, c := range b.nodes {
+		if len(advertisedAs(cfg, c.NodeID)) > 0 {
+			list = append(list, c)
+			listed[c.Address()] = true
+		}
+	}
+	for _, l := range cfg.Listeners {
+		for _, r := range l.Direct {
+			if c := b.direct[r.Broker.String()]; !listed[c.Address()] {
+				list = append(list, c)
+				listed[c.Address()] = true
+			}
+		}
+	}
+	return list
+}
+
+// listenerProblems are what a listener does not do for a node.
+func listenerProblems(cfg *config.Config, l config.Listener, n upstream.Node) []string {
+	host, port, mapped := addresses(cfg, l).Advertised(n.NodeID)
+	switch {
+	case !mapped:
+		return []string{fmt.Sprintf("node %d (%s) has no port at listener %q, so its clients find nobody there: %s",
+			n.NodeID, n.Address(), l.Name, widerRange(l, n.NodeID))}
+	case net.JoinHostPort(host, strconv.Itoa(int(port))) == n.Address():
+		return []string{fmt.Sprintf("node %d advertises %s, which is what listener %q tells clients of it: "+
+			"bootstrap_servers lead back to tiergate, or both want the same port", n.NodeID, n.Address(), l.Name)}
+	}
+	return nil
+}
+
+// widerRange says which range has a port for the node as well.
+func widerRange(l config.Listener, nodeID int32) string {
+	r := l.Nodes
+	first := int64(r.First) + min(int64(nodeID)-int64(l.FirstNodeID), 0)
+	last := max(int64(r.Last), int64(r.First)+int64(nodeID)-int64(l.FirstNodeID))
+	if first < 1 || last > math.MaxUint16 {
+		return fmt.Sprintf("no range that keeps node %d at port %d reaches it; give it a listener of its own with first_node_id: %d",
+			l.FirstNodeID, r.First, nodeID)
+	}
+	wider := fmt.Sprintf(`nodes: "%s" would do`, config.PortRange{Host: r.Host, First: uint16(first), Last: uint16(last)})
+	if nodeID < l.FirstNodeID {
+		wider = fmt.Sprintf("first_node_id: %d with %s", nodeID, wider)
+	}
+	return wider
+}
+
+// notes are what an operator should know and may well intend.
+func (b brokers) notes(cfg *config.Config) []string {
+	var list []string
+	verdicts := map[answerer]bool{}
+	for _, c := range b.all(cfg) {
+		who, _ := verdict(c, cfg.EarliestPendingUpload)
+		if c.Err != nil {
+			continue
+		}
+		verdicts[who] = true
+		switch {
+		case c.RemoteStorage == upstream.RemoteStorageDisabled:
+			list = append(list, fmt.Sprintf("%s has remote.log.storage.system.enable=false: no topic is tiered there, and -6 is answered with -1", brokerName(c)))
+		case c.RemoteStorage == upstream.RemoteStorageUnknown && c.RemoteStorageErr != nil:
+			list = append(list, fmt.Sprintf("%s does not say whether tiered storage is on: %v", brokerName(c), c.RemoteStorageErr))
+		}
+	}
+	if verdicts[answersNative] && verdicts[answersSynthesised] {
+		list = append(list, "some brokers know -6 and some do not, as during a rolling upgrade; tiergate decides on each connection")
+	}
+	return list
+}
+
+func brokerName(c upstream.Capability) string {
+	if c.NodeID < 0 {
+		return c.Address()
+	}
+	return fmt.Sprintf("node %d (%s)", c.NodeID, c.Address())
+}

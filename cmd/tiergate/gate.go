@@ -49,7 +49,7 @@ func upstreamOptions(c *config.Config, log *slog.Logger, metrics prometheus.Regi
 		VerdictTTL:      time.Duration(c.Tiering.VerdictTTL),
 		UnknownTTL:      time.Duration(c.Tiering.UnknownTTL),
 		MaxTopics:       c.Tiering.MaxTopics,
-		Version:         readBuild().Version,
+		Version:         readBuild().software(),
 		Logger:          log,
 		Registerer:      metrics,
 	}

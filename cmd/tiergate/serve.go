@@ -110,10 +110,10 @@ func logListeners(log *slog.Logger, cfg *config.Config) {
 			log.Info("listening", "listener", l.Name, "direct", strings.Join(routes, ", "))
 			continue
 		}
-		log.Info("listening", "listener", l.Name, "bootstrap", l.Bootstrap, "nodes", l.Nodes,
+		log.Info("listening", "listener", l.Name, "bootstrap", l.Bootstrap.String(), "nodes", l.Nodes.String(),
 			"first_node_id", l.FirstNodeID, "advertised_host", l.AdvertisedHost)
 	}
-	log.Info("serving /metrics, /healthz and /readyz", "address", cfg.Admin.Address)
+	log.Info("serving /metrics, /healthz and /readyz", "address", cfg.Admin.Address.String())
 }
 
 // awaitBrokers waits a moment for the broker list, so that the map can show it.
@@ -147,7 +147,7 @@ var errSecondSignal = errors.New("a second signal came")
 // drain lets exchanges under way end, for drain_timeout at the most.
 func drain(server *proxy.Server, cfg *config.Config, log *slog.Logger, stop Stop) error {
 	limit := time.Duration(cfg.Limits.DrainTimeout)
-	log.Info("stopping: no client is accepted any more; requests under way may end", "drain_timeout", limit)
+	log.Info("stopping: no client is accepted any more; requests under way may end", "drain_timeout", limit.String())
 	ctx, cancel := context.WithTimeout(stop.Now, limit)
 	defer cancel()
 	err := server.Drain(ctx)

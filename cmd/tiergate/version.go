@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
 // version is set by -ldflags "-X main.version=..." and never changed.
@@ -80,4 +81,18 @@ func (b build) String() string {
 		text += ")"
 	}
 	return text + " " + b.Go + " " + b.Platform
+}
+
+// software is the version in the form that brokers accept of a client (KIP-511):
+// letters, digits, "-" and ".", the outer ones letters or digits. ApiVersions with
+// anything else, such as "(devel)" or "v0.1.0+dirty", is answered with INVALID_REQUEST.
+// Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN.
+func (b build) software() string {
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' {
+			return r
+		}
+		return '-'
+	}, b.Version)
+	return cmp.Or(strings.Trim(plain, "-."), "unknown")
 }
