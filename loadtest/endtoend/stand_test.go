@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"tiergate/loadtest/kafka"
+)
+
+// stand is one broker with tiergate before it, twice: on a listener that rewrites
+// addresses, and in direct mode. Recorders stand on the client's side of both (A), on
+// the broker's side of the direct one (B), and between the broker and tiergate's own
+// clients (S):
+//
+//	client > rewriteA > tiergate "clients" > PLAINTEXT
+//	client > directA > tiergate "sidecar" > directB > SIDECAR, advertised as directA
+//	                   tiergate itself > service > SERVICE, advertised as service
+//
+// The rewriting listener is on 127.0.0.2 and advertises 127.0.0.1, where its recorder
+// listens on the same ports: so clients that follow an address meet the recorder again.
+type stand struct {
+	cluster *kafka.Cluster
+	logs    []kafka.StateLog
+	gate    *gate
+
+	rewriteA, rewriteNodeA *kafka.Recorder // bootstrap and the only node's port
+	directA, directB       *kafka.Recorder
+	service                *kafka.Recorder
+}
+
+// nodeID is that of the only broker of a stand.
+const nodeID = 1
+
+// newStand starts the broker, brings its logs into all states, and starts tiergate. many
+// tiered topics are prepared besides (see createManyTiered) if asked for.
+func newStand(t *testing.T, ctx context.Context, version, mode string) *stand {
+	t.Helper()
+	s := &stand{}
+	ports, err := kafka.FreePorts(2)
+	must(t, err)
+	directA, service := kafka.Loopback(ports[0]), kafka.Loopback(ports[1])
+	s.cluster = kafka.Start(t, kafka.Options{
+		Version: version, TieredStorage: kafka.TieredStorageOn, Logger: progress(),
+		Nodes: []kafka.NodeOptions{{NodeID: nodeID, Listeners: []kafka.Listener{
+			{Name: "SIDECAR", Advertised: directA},
+			{Name: "SERVICE", Advertised: service},
+		}}},
+	})
+	node := s.cluster.Node(nodeID)
+	s.service = record(t, service, node.ListenerAddress("SERVICE"))
+	s.directB = record(t, "127.0.0.1:0", node.ListenerAddress("SIDECAR"))
+	ports, err = kafka.FreePorts(4) // bootstrap, nodes 0 and 1, sidecar
+	must(t, err)
+	sidecar := kafka.Loopback(ports[3])
+	s.gate = startGate(t, ctx, fmt.Sprintf(`
+upstream:
+  bootstrap_servers: [%q]
+listeners:
+  - name: clients
+    bootstrap: "127.0.0.2:%d"
+    nodes: "127.0.0.2:%d-%d"
+    advertised_host: "127.0.0.1"
+  - name: sidecar
+    direct: {%q: %q}
+earliest_pending_upload: %s
+`, service, ports[0], ports[1], ports[2], sidecar, s.directB.Address(), mode))
+	s.rewriteA = record(t, kafka.Loopback(ports[0]), "127.0.0.2:"+strconv.Itoa(ports[0]))
+	s.rewriteNodeA = record(t, kafka.Loopback(ports[2]), "127.0.0.2:"+strconv.Itoa(ports[2]))
+	s.directA = record(t, directA, sidecar)
+	return s
+}
+
+// buildLogs brings one topic into each state.
+func (s *stand) buildLogs(t *testing.T, ctx context.Context) {
+	t.Helper()
+	var err error
+	s.logs, err = s.cluster.BuildLogStates(ctx, "state", kafka.LogStates())
+	must(t, err)
+}
+
+// log returns the log that is in a state.
+func (s *stand) log(t *testing.T, state string) kafka.StateLog {
+	t.Helper()
+	for _, l := range s.logs {
+		if l.State.Name == state {
+			return l
+		}
+	}
+	t.Fatalf("no log state %q", state)
+	return kafka.StateLog{}
+}
+
+// restart restarts the broker and waits until every log is in its state again.
+func (s *stand) restart(t *testing.T, ctx context.Context) {
+	t.Helper()
+	must(t, s.cluster.Restart(ctx))
+	must(t, kafka.AwaitSettled(ctx, s.logs))
+}
+
+// record starts a recorder for the length of a test.
+func record(t *testing.T, listen, target string) *kafka.Recorder {
+	t.Helper()
+	r, err := kafka.Record(listen, target)
+	must(t, err)
+	t.Cleanup(r.Close)
+	return r
+}
+
+// dial opens a raw connection for the length of a test.
+func dial(t *testing.T, ctx context.Context, addr string) *kafka.Conn {
+	t.Helper()
+	c, err := kafka.Dial(ctx, addr, "endtoend")
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
