@@ -21,8 +21,12 @@ const (
 // answer changes kfake's response into what a broker with tiered storage sends. It runs
 // on a connection's writing goroutine. An error closes the connection.
 func (c *Cluster) answer(nodeID int32, request kmsg.Request, response kmsg.Response) error {
-	if versions, ok := response.(*kmsg.ApiVersionsResponse); ok {
-		c.answerApiVersions(nodeID, versions) // no lock: the simulation's own client asks too
+	switch response := response.(type) {
+	case *kmsg.ApiVersionsResponse:
+		c.answerApiVersions(nodeID, response) // no lock: the simulation's own client asks too
+		return nil
+	case *kmsg.DescribeTopicPartitionsResponse:
+		answerDescribeTopicPartitions(response)
 		return nil
 	}
 	c.mu.Lock()
@@ -46,6 +50,18 @@ func (c *Cluster) answerApiVersions(nodeID int32, response *kmsg.ApiVersionsResp
 		if row := &response.ApiKeys[i]; row.ApiKey == kmsg.ListOffsets.Int16() {
 			row.MinVersion = c.versionOf(nodeID).minListOffsets()
 			row.MaxVersion = c.versionOf(nodeID).maxListOffsets()
+		}
+	}
+}
+
+// answerDescribeTopicPartitions gives partitions the empty lists that brokers send where
+// kfake sends null: the Java admin client of 4.3 fails at null.
+func answerDescribeTopicPartitions(response *kmsg.DescribeTopicPartitionsResponse) {
+	for i := range response.Topics {
+		for j := range response.Topics[i].Partitions {
+			p := &response.Topics[i].Partitions[j]
+			p.EligibleLeaderReplicas = append([]int32{}, p.EligibleLeaderReplicas...)
+			p.LastKnownELR = append([]int32{}, p.LastKnownELR...)
 		}
 	}
 }

@@ -588,3 +588,22 @@ func TestFaultsAreKfakes(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// The Java admin client of 4.3 describes topics this way and fails at null lists.
+func TestDescribeTopicPartitionsHasNoNullLists(t *testing.T) {
+	c := start(t, sim.Options{Brokers: 1, Topics: sim.SampleTopics()})
+	request := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	topic := kmsg.NewDescribeTopicPartitionsRequestTopic()
+	topic.Topic = "orders"
+	request.Topics = append(request.Topics, topic)
+	request.ResponsePartitionLimit = 100
+	response := dial(t, c.Addresses()[0]).ask(request).(*kmsg.DescribeTopicPartitionsResponse)
+	if n := len(response.Topics[0].Partitions); n != 3 {
+		t.Fatalf("%d partitions, want 3", n)
+	}
+	for _, p := range response.Topics[0].Partitions {
+		if p.EligibleLeaderReplicas == nil || p.LastKnownELR == nil {
+			t.Errorf("partition %d: a null list: %+v", p.Partition, p)
+		}
+	}
+}

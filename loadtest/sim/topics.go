@@ -150,17 +150,18 @@ func (c *Cluster) catchUp(t *topic) {
 // catchUp is for partitions with records. kfake has one replica, so its high watermark
 // is the log end.
 func (p *partition) catchUp(info *kfake.PartitionInfo) {
-	p.log.Append(info.HighWatermark - p.log.LogEnd())
-	if info.LogStartOffset > p.log.LogStart() {
-		p.log.DeleteRecords(info.LogStartOffset)
-	}
+	p.log.Append(info.LastStableOffset - p.log.LogEnd())
 	switch open := info.LastStableOffset < info.HighWatermark; {
-	case open:
+	case open: // before what the transaction appended: stable offsets never move back
 		p.log.SetLastStableOffset(info.LastStableOffset)
 		p.transaction = true
 	case p.transaction:
 		p.log.ReleaseLastStableOffset()
 		p.transaction = false
+	}
+	p.log.Append(info.HighWatermark - p.log.LogEnd())
+	if info.LogStartOffset > p.log.LogStart() {
+		p.log.DeleteRecords(info.LogStartOffset)
 	}
 }
 

@@ -118,7 +118,7 @@ func (c *conn) request(frame []byte) ([]byte, error) {
 			return nil, fmt.Errorf("ListOffsets version %d", version)
 		}
 		fallthrough
-	case kmsg.OffsetForLeaderEpoch, kmsg.DescribeConfigs:
+	case kmsg.OffsetForLeaderEpoch, kmsg.DescribeConfigs, kmsg.DescribeTopicPartitions:
 		if err := kreq.ReadFrom(frame[body:]); err != nil {
 			return nil, err
 		}
