@@ -28,9 +28,9 @@ import (
 // DemoCmd is `tiergate demo`: the main job on a simulated cluster in the process.
 type DemoCmd struct {
 	Keep    bool          `help:"Leave the cluster and tiergate running until Ctrl-C, to try your own clients on. The logs keep moving meanwhile."`
-	Brokers int           `default:"3" help:"Number of simulated brokers, 1 to 9 (${default})."`
+	Brokers int           `default:"3" help:"Number of simulated brokers, 1 to 9."`
 	Port    uint16        `default:"0" help:"Port of tiergate's bootstrap address on 127.0.0.1; its ports for the brokers follow. 0: free ports."`
-	Pace    time.Duration `default:"2s" help:"With --keep: time between two changes of the logs (${default})."`
+	Pace    time.Duration `default:"2s" help:"With --keep: time between two changes of the logs."`
 }
 
 // Help is shown by --help.
