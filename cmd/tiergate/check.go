@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -179,23 +180,55 @@ func conclusion(problems, notes []string) string {
 
 func brokerLines(cfg *config.Config, found brokers) [][]string {
 	lines := [][]string{{"NODE", "BROKER", "CLIENTS ARE TOLD", "KAFKA", "LISTOFFSETS", "TIERED STORAGE", "-6", "WHY"}}
-	line := func(c upstream.Capability, told string) {
-		who, why := verdict(c, cfg.EarliestPendingUpload)
+	for _, r := range found.rows(cfg) {
+		who, why := verdict(r.Capability, cfg.EarliestPendingUpload)
+		if who == answersNobody || who == answersUnknown {
+			why = "see below"
+		}
 		lines = append(lines, []string{
-			nodeID(c), c.Address(), told, release(c.Release, c.ListOffsetsMax), upTo(c.ListOffsetsMax), tieredStorage(c), string(who), why,
+			nodeID(r.Capability), r.Address(), strings.Join(r.told, ", "), release(r.Release, r.ListOffsetsMax), upTo(r.ListOffsetsMax),
+			tieredStorage(r.Capability), string(who), why,
 		})
 	}
-	for _, c := range found.nodes {
-		if told := advertisedAs(cfg, c.NodeID); len(told) > 0 {
-			line(c, strings.Join(told, ", "))
+	return lines
+}
+
+// brokerRow is a broker and what clients are told of it, by each listener.
+type brokerRow struct {
+	upstream.Capability
+	told []string
+}
+
+// rows returns every broker that a listener needs, once: those of the cluster's own
+// list where addresses are rewritten, those that direct listeners name, and bootstrap
+// servers that do not answer.
+func (b brokers) rows(cfg *config.Config) []brokerRow {
+	var rows []brokerRow
+	byAddress := map[string]int{}
+	add := func(c upstream.Capability, told []string) {
+		i, ok := byAddress[c.Address()]
+		if !ok || c.NodeID >= 0 && c.NodeID != rows[i].NodeID {
+			i = len(rows)
+			byAddress[c.Address()] = i
+			rows = append(rows, brokerRow{Capability: c})
+		}
+		rows[i].told = append(rows[i].told, told...)
+	}
+	for _, c := range b.nodes {
+		told := advertisedAs(cfg, c.NodeID)
+		switch {
+		case len(told) > 0:
+			add(c, told)
+		case c.Err != nil && c.NodeID < 0:
+			add(c, []string{"-"})
 		}
 	}
 	for _, l := range cfg.Listeners {
 		for _, r := range l.Direct {
-			line(found.direct[r.Broker.String()], "nothing new")
+			add(b.direct[r.Broker.String()], []string{"as it says"})
 		}
 	}
-	return lines
+	return rows
 }
 
 func nodeID(c upstream.Capability) string {
@@ -276,83 +309,66 @@ func advertisedAs(cfg *config.Config, nodeID int32) []string {
 // problems are what keeps clients from a broker or from its -6.
 func (b brokers) problems(cfg *config.Config) []string {
 	var list []string
-	seen := map[string]string{}
-	for _, c := range b.all(cfg) {
-		switch who, why := verdict(c, cfg.EarliestPendingUpload); who {
+	named := map[string]string{}
+	for _, r := range b.rows(cfg) {
+		name := brokerName(r.Capability)
+		switch who, why := verdict(r.Capability, cfg.EarliestPendingUpload); who {
 		case answersUnknown:
-			list = append(list, fmt.Sprintf("%s cannot be reached: %s", brokerName(c), why))
+			list = append(list, fmt.Sprintf("%s does not answer: %s", name, why))
 		case answersNobody:
-			list = append(list, fmt.Sprintf("-6 cannot be answered at %s: %s", brokerName(c), why))
+			list = append(list, fmt.Sprintf("-6 cannot be answered at %s: %s", name, why))
 		case answersNative, answersSynthesised, answersOff:
 		}
-		if c.NodeID < 0 {
-			continue
-		}
-		if first, ok := seen[c.Address()]; ok && first != brokerName(c) {
+		if first, ok := named[r.Address()]; ok {
 			list = append(list, fmt.Sprintf("%s has the same address as %s: clients cannot tell them apart; look at the brokers' advertised.listeners",
-				brokerName(c), first))
+				name, first))
 		}
-		seen[c.Address()] = brokerName(c)
+		named[r.Address()] = name
 	}
 	for _, l := range cfg.Listeners {
-		for _, n := range b.known() {
-			if l.IsDirect() {
-				break
-			}
-			list = append(list, listenerProblems(cfg, l, n)...)
+		if !l.IsDirect() {
+			list = append(list, listenerProblems(cfg, l, b.known())...)
 		}
 	}
 	return list
 }
 
-// all returns every broker once: those of the cluster's list where a listener needs
-// them, then those of direct listeners that are not among them.
-func (b brokers) all(cfg *config.Config) []upstream.Capability {
-	var list []upstream.Capability
-	listed := map[string]bool{}
-	for _, c := range b.nodes {
-		if len(advertisedAs(cfg, c.NodeID)) > 0 {
-			list = append(list, c)
-			listed[c.Address()] = true
+// listenerProblems are what a rewriting listener does not do for the nodes.
+func listenerProblems(cfg *config.Config, l config.Listener, nodes []upstream.Node) []string {
+	var list, without []string
+	var ids []int32
+	for _, n := range nodes {
+		host, port, mapped := addresses(cfg, l).Advertised(n.NodeID)
+		name := fmt.Sprintf("node %d (%s)", n.NodeID, n.Address())
+		switch {
+		case !mapped:
+			without = append(without, name)
+			ids = append(ids, n.NodeID)
+		case net.JoinHostPort(host, strconv.Itoa(int(port))) == n.Address():
+			list = append(list, fmt.Sprintf("%s advertises what listener %q tells clients of it: "+
+				"bootstrap_servers lead back to tiergate, or both want the same port", name, l.Name))
 		}
 	}
-	for _, l := range cfg.Listeners {
-		for _, r := range l.Direct {
-			if c := b.direct[r.Broker.String()]; !listed[c.Address()] {
-				list = append(list, c)
-				listed[c.Address()] = true
-			}
-		}
+	if len(without) > 0 {
+		list = append(list, fmt.Sprintf("listener %q has no port for %s, so clients cannot reach them through it: %s",
+			l.Name, strings.Join(without, ", "), widerRange(l, ids)))
 	}
 	return list
 }
 
-// listenerProblems are what a listener does not do for a node.
-func listenerProblems(cfg *config.Config, l config.Listener, n upstream.Node) []string {
-	host, port, mapped := addresses(cfg, l).Advertised(n.NodeID)
-	switch {
-	case !mapped:
-		return []string{fmt.Sprintf("node %d (%s) has no port at listener %q, so its clients find nobody there: %s",
-			n.NodeID, n.Address(), l.Name, widerRange(l, n.NodeID))}
-	case net.JoinHostPort(host, strconv.Itoa(int(port))) == n.Address():
-		return []string{fmt.Sprintf("node %d advertises %s, which is what listener %q tells clients of it: "+
-			"bootstrap_servers lead back to tiergate, or both want the same port", n.NodeID, n.Address(), l.Name)}
-	}
-	return nil
-}
-
-// widerRange says which range has a port for the node as well.
-func widerRange(l config.Listener, nodeID int32) string {
-	r := l.Nodes
-	first := int64(r.First) + min(int64(nodeID)-int64(l.FirstNodeID), 0)
-	last := max(int64(r.Last), int64(r.First)+int64(nodeID)-int64(l.FirstNodeID))
+// widerRange says which range has ports for the nodes as well, and leaves the others
+// at theirs.
+func widerRange(l config.Listener, ids []int32) string {
+	least, most := min(slices.Min(ids), l.FirstNodeID), slices.Max(ids)
+	first := int64(l.Nodes.First) - (int64(l.FirstNodeID) - int64(least))
+	last := max(int64(l.Nodes.Last), int64(l.Nodes.First)+int64(most)-int64(l.FirstNodeID))
 	if first < 1 || last > math.MaxUint16 {
-		return fmt.Sprintf("no range that keeps node %d at port %d reaches it; give it a listener of its own with first_node_id: %d",
-			l.FirstNodeID, r.First, nodeID)
+		return fmt.Sprintf("no range with node %d at port %d reaches that far; give them a listener of their own, with first_node_id: %d",
+			l.FirstNodeID, l.Nodes.First, slices.Min(ids))
 	}
-	wider := fmt.Sprintf(`nodes: "%s" would do`, config.PortRange{Host: r.Host, First: uint16(first), Last: uint16(last)})
-	if nodeID < l.FirstNodeID {
-		wider = fmt.Sprintf("first_node_id: %d with %s", nodeID, wider)
+	wider := fmt.Sprintf(`nodes: "%s" would do`, config.PortRange{Host: l.Nodes.Host, First: uint16(first), Last: uint16(last)})
+	if least < l.FirstNodeID {
+		wider = fmt.Sprintf("first_node_id: %d with %s", least, wider)
 	}
 	return wider
 }
@@ -361,17 +377,15 @@ func widerRange(l config.Listener, nodeID int32) string {
 func (b brokers) notes(cfg *config.Config) []string {
 	var list []string
 	verdicts := map[answerer]bool{}
-	for _, c := range b.all(cfg) {
-		who, _ := verdict(c, cfg.EarliestPendingUpload)
-		if c.Err != nil {
-			continue
-		}
+	for _, r := range b.rows(cfg) {
+		who, _ := verdict(r.Capability, cfg.EarliestPendingUpload)
 		verdicts[who] = true
-		switch {
-		case c.RemoteStorage == upstream.RemoteStorageDisabled:
-			list = append(list, fmt.Sprintf("%s has remote.log.storage.system.enable=false: no topic is tiered there, and -6 is answered with -1", brokerName(c)))
-		case c.RemoteStorage == upstream.RemoteStorageUnknown && c.RemoteStorageErr != nil:
-			list = append(list, fmt.Sprintf("%s does not say whether tiered storage is on: %v", brokerName(c), c.RemoteStorageErr))
+		switch name := brokerName(r.Capability); {
+		case r.Err != nil:
+		case r.RemoteStorage == upstream.RemoteStorageDisabled:
+			list = append(list, name+" has remote.log.storage.system.enable=false: no topic is tiered there, and -6 is answered with -1")
+		case r.RemoteStorage == upstream.RemoteStorageUnknown && r.NodeID >= 0:
+			list = append(list, fmt.Sprintf("%s does not say whether tiered storage is on: %v", name, r.RemoteStorageErr))
 		}
 	}
 	if verdicts[answersNative] && verdicts[answersSynthesised] {

@@ -32,7 +32,8 @@ func (c *OffsetsCmd) Help() string {
 	return `Asks each partition's leader for its tiered storage offsets and prints a line per partition: the log start (-2), the local log start (-4), ` +
 		`the latest offset in remote storage (-5), the earliest one that waits for upload (-6), the end (-1), and how many records wait, ` +
 		`from the one waiting first to the end. "-" stands for none: nothing is uploaded, or nothing waits. ` +
-		`An error of the broker stands in its place by name; "unsupported" means that the broker is too old to be asked.
+		`An error of the broker stands in its place by name; "unsupported" means that the broker is too old to be asked. ` +
+		`Internal topics are left out unless they are named.
 
 With --json, each line is an object with the keys topic, partition, leader, log_start, local_log_start, latest_tiered, ` +
 		`earliest_pending_upload, end and records_pending. An offset is null where the table has "-" or an error; ` +
@@ -75,13 +76,16 @@ func (c *OffsetsCmd) Run(ctx context.Context, streams *Streams) error {
 	if err := table.print(c.JSON, streams.Out); err != nil {
 		return err
 	}
-	if old := table.olderBrokers(); old != "" {
-		return &exitError{exitIncomplete, errors.New(old)}
+	if !table.incomplete() {
+		return nil
 	}
-	if table.incomplete() {
-		return &exitError{code: exitIncomplete}
+	var reasons []error
+	for _, text := range append(table.unreachable(), table.olderBrokers()) {
+		if text != "" {
+			reasons = append(reasons, errors.New(text))
+		}
 	}
-	return nil
+	return &exitError{exitIncomplete, errors.Join(reasons...)}
 }
 
 // column is an offset of the table.
@@ -215,7 +219,7 @@ func (t *offsetTable) askPartitions(ctx context.Context, client *kgo.Client, top
 			faults = append(faults, fmt.Errorf("topic %q: %w", name, err))
 			continue
 		}
-		if topic.IsInternal && len(topics) == 0 {
+		if len(topics) == 0 && (topic.IsInternal || neverTiered(name)) {
 			continue
 		}
 		for _, p := range topic.Partitions {
@@ -230,6 +234,17 @@ func (t *offsetTable) askPartitions(ctx context.Context, client *kgo.Client, top
 		return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
 	})
 	return errors.Join(faults...)
+}
+
+// neverTiered is true of topics that Kafka keeps local and that not every broker
+// marks as internal: to brokers, __remote_log_metadata is a topic like others.
+// Source: UnifiedLog.isRemoteLogEnabled.
+func neverTiered(topic string) bool {
+	switch topic {
+	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata", "__cluster_metadata":
+		return true
+	}
+	return false
 }
 
 // fail notes err for every cell that has no answer.
@@ -339,6 +354,20 @@ func (t *offsetTable) incomplete() bool {
 	return slices.ContainsFunc(t.rows, func(r *partitionRow) bool {
 		return slices.ContainsFunc(r.cells[:], func(c cell) bool { return c.state != cellAnswered })
 	})
+}
+
+// unreachable returns the reasons behind "unreachable", each once.
+func (t *offsetTable) unreachable() []string {
+	reasons := map[string]bool{}
+	var code *kerr.Error
+	for _, r := range t.rows {
+		for _, c := range r.cells {
+			if c.state == cellFailed && !errors.As(c.err, &code) {
+				reasons[c.err.Error()] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(reasons))
 }
 
 // olderBrokers says which leaders do not know -6 and what to do about it; it is empty

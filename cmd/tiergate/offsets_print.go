@@ -67,13 +67,15 @@ func (c cell) String() string {
 	return "unanswered"
 }
 
-// problem says why there is no offset, "" if there is one or none is due.
+// problem says why there is no offset, "" if there is one or none is due: the code of
+// a broker's error, or the text of another.
 func (c cell) problem() string {
-	if c.state == cellFailed {
-		return c.err.Error()
-	}
-	if c.state == cellAnswered {
+	var code *kerr.Error
+	switch {
+	case c.state == cellAnswered:
 		return ""
+	case c.state == cellFailed && !errors.As(c.err, &code):
+		return c.err.Error()
 	}
 	return c.String()
 }
