@@ -111,7 +111,7 @@ func NewLoading[K comparable, V any](load LoadFunc[K, V], opts Options) *Loading
 	if err != nil {
 		panic(err) // only a size below 1 is refused
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:gosec // G118: Close calls it
 	return &Loading[K, V]{
 		load:     load,
 		timeout:  opts.LoadTimeout,
