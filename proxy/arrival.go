@@ -86,12 +86,20 @@ func (e *endpoint) admit(a *arrival) {
 		e.server.admission.leave()
 		return
 	}
-	e.server.background(func() {
+	begun := e.server.background(func() {
 		defer func() { <-e.server.handshakes }()
 		ctx, cancel := context.WithTimeout(e.server.ctx, e.server.opts.HandshakeTimeout)
 		defer cancel()
-		e.hand(a, a.greet(ctx))
+		err := e.server.recovered(func() error { return a.greet(ctx) })
+		if err != nil {
+			_ = a.conn.Close()
+		}
+		e.hand(a, err)
 	})
+	if !begun {
+		_ = a.conn.Close()
+		e.server.admission.leave()
+	}
 }
 
 // greet reads what comes before Kafka's own bytes. The connection is closed in any

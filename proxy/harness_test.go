@@ -61,6 +61,31 @@ func readFrame(r io.Reader) ([]byte, error) {
 type broker struct {
 	listener net.Listener
 	conns    sync.WaitGroup
+	mu       sync.Mutex
+	open     map[net.Conn]struct{}
+}
+
+// serve runs f for a connection and closes it after.
+func (b *broker) serve(c net.Conn, f func(*net.TCPConn)) {
+	b.mu.Lock()
+	b.open[c] = struct{}{}
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		delete(b.open, c)
+		b.mu.Unlock()
+		c.Close()
+	}()
+	f(c.(*net.TCPConn))
+}
+
+// cut closes what is open.
+func (b *broker) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.open {
+		c.Close()
+	}
 }
 
 // newBroker starts a broker that runs serve for each connection and closes it after.
@@ -70,7 +95,7 @@ func newBroker(t *testing.T, serve func(*net.TCPConn)) *broker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &broker{listener: ln}
+	b := &broker{listener: ln, open: map[net.Conn]struct{}{}}
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)
@@ -79,16 +104,24 @@ func newBroker(t *testing.T, serve func(*net.TCPConn)) *broker {
 			if err != nil {
 				return
 			}
-			b.conns.Go(func() {
-				defer c.Close()
-				serve(c.(*net.TCPConn))
-			})
+			b.conns.Go(func() { b.serve(c, serve) })
 		}
 	}()
 	t.Cleanup(func() {
 		ln.Close()
 		<-accepted
-		b.conns.Wait()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			b.conns.Wait()
+		}()
+		select {
+		case <-served:
+		case <-time.After(patience):
+			t.Error("a broker connection was left open")
+			b.cut()
+			<-served
+		}
 	})
 	return b
 }

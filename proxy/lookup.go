@@ -136,14 +136,26 @@ func (s *session) resolveVerdicts(topics []string) {
 	topics = slices.Clone(topics)
 	s.loop.server.background(func() {
 		defer cancel()
-		known := s.loop.server.opts.Verdicts.ResolveRemoteStorage(ctx, topics)
-		s.loop.post(func() { s.loop.guard(s, func() { s.resolved(known) }) })
+		var known map[string]bool
+		err := s.loop.server.recovered(func() error {
+			known = s.loop.server.opts.Verdicts.ResolveRemoteStorage(ctx, topics)
+			return nil
+		})
+		s.loop.post(func() { s.loop.guard(s, func() { s.resolved(known, err) }) })
 	})
 }
 
 // resolved is the end of resolveVerdicts.
-func (s *session) resolved(known map[string]bool) {
-	if s.state == stateEnded || s.lookup == nil {
+func (s *session) resolved(known map[string]bool, err error) {
+	switch {
+	case s.state == stateEnded || s.lookup == nil:
+		return
+	case s.ctx.Err() != nil:
+		// Not "unknown": nobody was asked to the end.
+		s.end(reasonShutdown, nil)
+		return
+	case err != nil:
+		s.end(reasonPanic, err)
 		return
 	}
 	s.lookup.machine.Verdicts(verdictsOf(known))

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,8 @@ import (
 // tickEvery is how often deadlines are looked at and metrics brought up to date.
 const tickEvery = time.Second
 
-// Server is the running proxy. Its methods are safe for concurrent use.
+// Server is the running proxy. Start comes first; the other methods are safe for
+// concurrent use afterwards.
 type Server struct {
 	opts      Options
 	log       *slog.Logger
@@ -46,6 +48,9 @@ type Server struct {
 	// work counts goroutines that may still post to loops; running counts the loops.
 	work    sync.WaitGroup
 	running sync.WaitGroup
+	// closing guards closed: no work begins after Close has begun to wait for it.
+	closing sync.Mutex
+	closed  bool
 	started atomic.Bool
 	stop    sync.Once
 }
@@ -92,6 +97,9 @@ func New(opts Options) (*Server, error) {
 func (s *Server) Start() error {
 	if !s.started.CompareAndSwap(false, true) {
 		return errors.New("the proxy was started before")
+	}
+	if s.ctx.Err() != nil {
+		return errors.New("the proxy was closed")
 	}
 	if err := s.bind(); err != nil {
 		return err
@@ -141,7 +149,30 @@ func (s *Server) unbind() {
 func (s *Server) Addr(i int) net.Addr { return s.endpoints[i].listener.Addr() }
 
 // background runs f in a goroutine that Close waits for. f must end soon after s.ctx.
-func (s *Server) background(f func()) { s.work.Go(f) }
+// Once Close has begun f does not run, and the result is false: loops still take up what
+// was posted before, and end it a moment later.
+func (s *Server) background(f func()) bool {
+	s.closing.Lock()
+	defer s.closing.Unlock()
+	if !s.closed {
+		s.work.Go(f)
+	}
+	return !s.closed
+}
+
+// errPanic is a panic in what a session has others do off the loops.
+var errPanic = errors.New("panic")
+
+// recovered runs f and turns a panic in it into an error: loop.guard for work off the loops.
+func (s *Server) recovered(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("panic off the loops", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", errPanic, p)
+		}
+	}()
+	return f()
+}
 
 // tick drives the loops' clocks.
 func (s *Server) tick() {
@@ -223,6 +254,9 @@ func (s *Server) Close() error {
 	s.stop.Do(func() {
 		s.unbind()
 		s.cancel()
+		s.closing.Lock()
+		s.closed = true
+		s.closing.Unlock()
 		// Whatever runs off the loops posts its end before the loops' stop is posted, so
 		// that no descriptor is left in a task that never runs.
 		s.work.Wait()

@@ -85,6 +85,11 @@ func newSession(l *loop, a *arrival) {
 		session: s, from: &s.broker, to: &s.client, walker: responses{s},
 		limits: codec.Limits{Min: codec.ResponseFixedLen - codec.SizeLen, Max: l.server.opts.MaxResponseBytes},
 	}
+	if l.draining {
+		closeFD(a.fd)
+		l.server.admission.forget(a.peer)
+		return
+	}
 	if err := l.add(&s.client); err != nil {
 		l.server.log.Warn("client socket refused by the poller", "error", err)
 		l.server.admission.forget(a.peer)
@@ -101,7 +106,11 @@ func (s *session) dial() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.DialTimeout)
 	s.loop.server.background(func() {
 		defer cancel()
-		fd, layer, err := s.endpoint.dialBroker(ctx, s.peer, s.local)
+		fd, layer := -1, (*tlsLayer)(nil)
+		err := s.loop.server.recovered(func() (err error) {
+			fd, layer, err = s.endpoint.dialBroker(ctx, s.peer, s.local)
+			return err
+		})
 		s.loop.post(func() { s.loop.guard(s, func() { s.dialed(fd, layer, err) }) })
 	})
 }
@@ -113,6 +122,12 @@ func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 		if err == nil {
 			closeFD(fd)
 		}
+		return
+	case err != nil && s.ctx.Err() != nil:
+		s.end(reasonShutdown, nil)
+		return
+	case errors.Is(err, errPanic):
+		s.end(reasonPanic, err)
 		return
 	case err != nil:
 		s.end(reasonDial, err)
