@@ -141,7 +141,7 @@ func (c *Cluster) ObserveNode(nodeID int32, host string, port int32) {
 // intervals: a connection was opened, or one answered the service client. Else it
 // says since when and why not. It never blocks.
 func (c *Cluster) Ready() error {
-	window := readyRefreshes * c.opts.MetadataRefresh
+	window := readyRefreshes * max(c.opts.MetadataRefresh, minRefresh)
 	at := c.reachedAt.Load()
 	if at != nil && c.now().Sub(*at) <= window {
 		return nil

@@ -22,6 +22,8 @@ const (
 	fallbackDelay = 300 * time.Millisecond
 	// maxAddresses of one name are tried; more in a DNS answer are a mistake or a trick.
 	maxAddresses = 16
+	// maxListed node ids stand in an error.
+	maxListed = 20
 )
 
 // keepAlive notices a broker that is gone without a word after a minute, and keeps
@@ -70,11 +72,14 @@ func (c *Cluster) DialNode(ctx context.Context, nodeID int32) (net.Conn, error) 
 func (c *Cluster) unknownNode(nodeID int32, refreshed error) error {
 	seen := "no broker was seen yet"
 	if nodes := c.nodes.Snapshot(); len(nodes) > 0 {
-		ids := make([]string, len(nodes))
-		for i, n := range nodes {
-			ids[i] = strconv.Itoa(int(n.NodeID))
+		var ids []string
+		for _, n := range nodes[:min(len(nodes), maxListed)] {
+			ids = append(ids, strconv.Itoa(int(n.NodeID)))
 		}
 		seen = "brokers seen are " + strings.Join(ids, ", ")
+		if more := len(nodes) - maxListed; more > 0 {
+			seen += fmt.Sprintf(" and %d more", more)
+		}
 	}
 	if refreshed != nil {
 		return fmt.Errorf("node %d is not known: %s: %w", nodeID, seen, refreshed)

@@ -233,6 +233,18 @@ func TestDialNodeAtAnObservedAddress(t *testing.T) {
 	}
 }
 
+func TestDialNodeOfALargeCluster(t *testing.T) {
+	c := newTestCluster(t, Options{BootstrapServers: []string{refusing(t)}}, newClock().now)
+	for id := range int32(22) {
+		c.ObserveNode(id, "kafka.invalid", 9092)
+	}
+	_, err := c.DialNode(testContext(t), 99)
+	text, _, _ := strings.Cut(err.Error(), ": no broker list")
+	if want := "node 99 is not known: brokers seen are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and 2 more"; text != want {
+		t.Fatalf("error %q, want %q", text, want)
+	}
+}
+
 // A node that has moved is dialed at its new address once a dial to the old one has
 // failed, long before the next refresh is due.
 func TestDialNodeThatFailsRefreshesTheMap(t *testing.T) {

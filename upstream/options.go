@@ -29,7 +29,7 @@ type Options struct {
 	// RequestTimeout bounds the wait for one answer to the service client. Default 5 s.
 	RequestTimeout time.Duration
 	// MetadataRefresh is the time between two requests for the broker list, give or
-	// take a tenth. Default 30 s.
+	// take a tenth. Default 30 s; less than 1 s is 1 s.
 	MetadataRefresh time.Duration
 	// VerdictTTL is how long a topic is remembered as tiered. Default 60 s: it is
 	// seldom that people change remote.storage.enable from true.
