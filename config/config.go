@@ -150,7 +150,7 @@ type PortRange struct {
 }
 
 // Count is the number of ports.
-func (r PortRange) Count() int { return int(r.Last) - int(r.First) + 1 }
+func (r PortRange) Count() int32 { return int32(r.Last) - int32(r.First) + 1 }
 
 // String returns host:first-last, an IPv6 literal in brackets.
 func (r PortRange) String() string {

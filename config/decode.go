@@ -97,10 +97,10 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 		d.routes(path, n, target)
 		return
 	}
-	switch into.Kind() {
-	case reflect.Struct:
+	switch kind := into.Kind(); {
+	case kind == reflect.Struct:
 		d.mapping(path, n, into)
-	case reflect.Slice:
+	case kind == reflect.Slice:
 		d.sequence(path, n, into)
 	default:
 		d.integer(path, n, into)
@@ -321,10 +321,10 @@ func wantedOf(v reflect.Value) string {
 	case *[]TopicName:
 		return "a list of topic names, such as [orders, payments]"
 	}
-	switch v.Kind() {
-	case reflect.Slice:
+	switch kind := v.Kind(); {
+	case kind == reflect.Slice:
 		return "a list of mappings"
-	case reflect.Struct:
+	case kind == reflect.Struct:
 		var keys []string
 		for _, f := range fieldsOf(v.Type()) {
 			keys = append(keys, f.key)

@@ -366,7 +366,7 @@ func widerRange(l config.Listener, ids []int32) string {
 		return fmt.Sprintf("no range with node %d at port %d reaches that far; give them a listener of their own, with first_node_id: %d",
 			l.FirstNodeID, l.Nodes.First, slices.Min(ids))
 	}
-	wider := fmt.Sprintf(`nodes: "%s" would do`, config.PortRange{Host: l.Nodes.Host, First: uint16(first), Last: uint16(last)})
+	wider := fmt.Sprintf("nodes: %q would do", net.JoinHostPort(l.Nodes.Host, fmt.Sprintf("%d-%d", first, last)))
 	if least < l.FirstNodeID {
 		wider = fmt.Sprintf("first_node_id: %d with %s", least, wider)
 	}

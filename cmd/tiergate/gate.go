@@ -70,7 +70,7 @@ func proxyOptions(c *config.Config, to cluster, log *slog.Logger, metrics promet
 	return proxy.Options{
 		Endpoints:        endpoints(c, to),
 		MaxRequestBytes:  int32(c.Limits.MaxRequestBytes),  //nolint:gosec // config bounds it by MaxInt32
-		MaxResponseBytes: int32(c.Limits.MaxResponseBytes), //nolint:gosec // as above
+		MaxResponseBytes: int32(c.Limits.MaxResponseBytes), //nolint:gosec // config bounds it by MaxInt32
 		MaxHeldBytes:     int(c.Limits.MaxHeldBytes),
 		MaxInflight:      c.Limits.MaxInflight,
 		DialTimeout:      time.Duration(c.Limits.DialTimeout),
@@ -95,7 +95,7 @@ func endpoints(c *config.Config, to cluster) []proxy.Endpoint {
 		all = append(all, proxy.Endpoint{
 			Listener: string(l.Name), Address: l.Bootstrap.String(), Broker: "bootstrap", Dial: to.DialBootstrap, Rules: rules,
 		})
-		for i := range int32(l.Nodes.Count()) { //nolint:gosec // 65535 at the most
+		for i := range l.Nodes.Count() {
 			nodeID := l.FirstNodeID + i
 			all = append(all, proxy.Endpoint{
 				Listener: string(l.Name),
@@ -126,7 +126,7 @@ func directEndpoints(l config.Listener, to cluster, mode rewrite.PendingUpload) 
 // is not told a port that something else of the configuration listens on.
 func addresses(c *config.Config, l config.Listener) rewrite.PortRange {
 	r := rewrite.PortRange{
-		Host: string(l.AdvertisedHost), FirstNodeID: l.FirstNodeID, FirstPort: int32(l.Nodes.First), Count: int32(l.Nodes.Count()), //nolint:gosec // 65535 at the most
+		Host: string(l.AdvertisedHost), FirstNodeID: l.FirstNodeID, FirstPort: int32(l.Nodes.First), Count: l.Nodes.Count(),
 	}
 	take := func(first, last uint16) {
 		for p := int32(first); p <= int32(last); p++ {

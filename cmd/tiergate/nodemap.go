@@ -62,8 +62,8 @@ func nodeMap(c *config.Config, nodes []upstream.Node) []mapRow {
 func nodeRows(l config.Listener, known map[int32]string) []mapRow {
 	var rows []mapRow
 	count := l.Nodes.Count()
-	for i := 0; i < count; {
-		run := 1
+	for i := int32(0); i < count; {
+		run := int32(1)
 		if known[nodeAt(l, i)] == "" {
 			for i+run < count && known[nodeAt(l, i+run)] == "" {
 				run++
@@ -82,17 +82,15 @@ func nodeRows(l config.Listener, known map[int32]string) []mapRow {
 	return rows
 }
 
-func nodeAt(l config.Listener, i int) int32 {
-	return l.FirstNodeID + int32(i) //nolint:gosec // config bounds the last node id by MaxInt32
-}
+func nodeAt(l config.Listener, i int32) int32 { return l.FirstNodeID + i }
 
 // nodeRow is the line of the nodes at the ports first to last of the range.
-func nodeRow(l config.Listener, first, last int, known map[int32]string) mapRow {
+func nodeRow(l config.Listener, first, last int32, known map[int32]string) mapRow {
 	serves := nodeName(nodeAt(l, first))
-	ports := strconv.Itoa(int(l.Nodes.First) + first)
+	ports := strconv.Itoa(int(int32(l.Nodes.First) + first))
 	if first != last {
 		serves = fmt.Sprintf("nodes %d-%d", nodeAt(l, first), nodeAt(l, last))
-		ports += "-" + strconv.Itoa(int(l.Nodes.First)+last)
+		ports += "-" + strconv.Itoa(int(int32(l.Nodes.First)+last))
 	}
 	return mapRow{
 		Listener:   string(l.Name),

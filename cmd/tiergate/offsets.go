@@ -73,7 +73,11 @@ func (c *OffsetsCmd) Run(ctx context.Context, streams *Streams) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(c.BootstrapServers, ","), err)
 	}
-	if err := table.print(c.JSON, streams.Out); err != nil {
+	show := table.print
+	if c.JSON {
+		show = table.printJSON
+	}
+	if err := show(streams.Out); err != nil {
 		return err
 	}
 	if !table.incomplete() {

@@ -14,11 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// print writes the table, or one JSON object per line.
-func (t *offsetTable) print(asJSON bool, w io.Writer) error {
-	if asJSON {
-		return t.printJSON(w)
-	}
+// print writes the table.
+func (t *offsetTable) print(w io.Writer) error {
 	header := []string{"TOPIC", "PARTITION", "LEADER"}
 	for _, c := range columns() {
 		header = append(header, c.name)
@@ -115,6 +112,7 @@ type partitionJSON struct {
 	Errors         map[string]string `json:"errors,omitempty"`
 }
 
+// printJSON writes one JSON object per line.
 func (t *offsetTable) printJSON(w io.Writer) error {
 	out := json.NewEncoder(w)
 	for _, r := range t.rows {

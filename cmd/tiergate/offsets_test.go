@@ -43,7 +43,7 @@ func TestPrintOffsets(t *testing.T) {
 	}
 
 	var out bytes.Buffer
-	if err := table.print(false, &out); err != nil {
+	if err := table.print(&out); err != nil {
 		t.Fatal(err)
 	}
 	want := `TOPIC   PARTITION  LEADER             LOG START           LOCAL START         LATEST TIERED            PENDING UPLOAD                   END  RECORDS PENDING
@@ -60,7 +60,7 @@ z               0       1           unreachable           unreachable           
 	}
 
 	out.Reset()
-	if err := table.print(true, &out); err != nil {
+	if err := table.printJSON(&out); err != nil {
 		t.Fatal(err)
 	}
 	want = `{"topic":"a","partition":0,"leader":0,"log_start":0,"local_log_start":0,"latest_tiered":null,"earliest_pending_upload":null,"end":0,"records_pending":0}

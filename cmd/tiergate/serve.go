@@ -82,7 +82,7 @@ func serve(cfg *config.Config, stop Stop, streams *Streams) error {
 	if err != nil {
 		return err
 	}
-	defer server.Close() //nolint:errcheck // it returns nil
+	defer server.Close()
 	log.Info("tiergate starts", "version", readBuild().String())
 	if err := server.Start(); err != nil {
 		return explainListen(err)

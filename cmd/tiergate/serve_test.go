@@ -78,7 +78,7 @@ admin: {address: "127.0.0.1:%d"}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close() //nolint:errcheck // the server has closed it
+	defer client.Close()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("%v\n%s", err, log.String())
