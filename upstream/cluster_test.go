@@ -27,6 +27,14 @@ bootstrap server "::1": want host:port, and an IPv6 address in brackets
 tiered topic "__consumer_offsets": Kafka never tiers this internal topic`)
 }
 
+func TestNewTakesAnyTimes(t *testing.T) {
+	for _, d := range []time.Duration{time.Nanosecond, 100 * time.Hour} {
+		newTestCluster(t, Options{
+			BootstrapServers: []string{"127.0.0.1:1"}, DialTimeout: d, RequestTimeout: d, MetadataRefresh: d, VerdictTTL: d, UnknownTTL: d,
+		}, time.Now)
+	}
+}
+
 func TestNewRefusesMetricsTwice(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	newTestCluster(t, Options{BootstrapServers: []string{"127.0.0.1:1"}, Registerer: registry}, time.Now)

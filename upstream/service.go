@@ -36,7 +36,7 @@ func (c *Cluster) newServiceClient(servers ...string) (*kgo.Client, error) {
 		kgo.ClientID(c.opts.ClientID),
 		kgo.SoftwareNameAndVersion("tiergate", c.opts.Version),
 		kgo.Dialer(c.dialService),
-		kgo.RequestTimeoutOverhead(c.opts.RequestTimeout),
+		kgo.RequestTimeoutOverhead(min(max(c.opts.RequestTimeout, 100*time.Millisecond), 15*time.Minute)), // kgo takes no others
 		kgo.RetryTimeout(2*c.opts.RequestTimeout),
 		// Brokers that are down fail from memory in no time: go on to the next quickly.
 		kgo.RetryBackoffFn(func(int) time.Duration { return jitter(50 * time.Millisecond) }),
