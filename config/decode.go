@@ -97,12 +97,11 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 		d.routes(path, n, target)
 		return
 	}
-	switch kind := into.Kind(); {
-	case kind == reflect.Struct:
+	if kind := into.Kind(); kind == reflect.Struct {
 		d.mapping(path, n, into)
-	case kind == reflect.Slice:
+	} else if kind == reflect.Slice {
 		d.sequence(path, n, into)
-	default:
+	} else {
 		d.integer(path, n, into)
 	}
 }
@@ -321,18 +320,17 @@ func wantedOf(v reflect.Value) string {
 	case *[]TopicName:
 		return "a list of topic names, such as [orders, payments]"
 	}
-	switch kind := v.Kind(); {
-	case kind == reflect.Slice:
+	if v.Kind() == reflect.Slice {
 		return "a list of mappings"
-	case kind == reflect.Struct:
+	}
+	if v.Kind() == reflect.Struct {
 		var keys []string
 		for _, f := range fieldsOf(v.Type()) {
 			keys = append(keys, f.key)
 		}
 		return "a mapping with the keys " + strings.Join(keys, ", ")
-	default:
-		return "a whole number in decimal"
 	}
+	return "a whole number in decimal"
 }
 
 type field struct {
