@@ -8,7 +8,7 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo un
 LDFLAGS   := -s -w -X main.version=$(VERSION)
 FUZZTIME  ?= 30s
 # Tools are pinned here and run through the module proxy; they are not in go.mod.
-GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
+GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help build demo test unit real race lint vet fuzz bench check clean
 
@@ -39,7 +39,7 @@ race: ## the Go-only tests under the race detector
 	$(GO) test -race $(UNIT)
 
 lint: ## golangci-lint, as pinned above
-	$(GO) run $(GOLANGCI) run
+	nice -n 10 $(GO) run $(GOLANGCI) run
 
 fuzz: ## every fuzz test for FUZZTIME each
 	@for p in $$($(GO) list ./...); do \
