@@ -75,7 +75,11 @@ func walkAnswer(frame []byte, l layout, topic func(name []byte), partition func(
 	a.topics = arrayLen(&c, minTopicLen)
 	a.firstTopicOff = c.Off()
 	for topics := a.topics; topics > 0 && c.Err() == nil; topics-- {
-		topic(c.String())
+		name := topicName(&c)
+		if c.Err() != nil {
+			break
+		}
+		topic(name)
 		for partitions := arrayLen(&c, l.tags+1); partitions > 0 && c.Err() == nil; partitions-- {
 			off := c.Off()
 			c.Skip(l.tags)

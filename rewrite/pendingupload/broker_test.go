@@ -40,11 +40,19 @@ type broker struct {
 	// requests counts what it answered, lagging the answers where nativeAnswer is not
 	// what a native broker says.
 	requests, lagging int
+	// largest is the length of the largest frame, in or out.
+	largest int
 }
 
 // answer returns the response frame to a request frame.
 func (b *broker) answer(frame []byte) []byte {
 	b.t.Helper()
+	answer := b.respond(frame)
+	b.largest = max(b.largest, len(frame), len(answer))
+	return answer
+}
+
+func (b *broker) respond(frame []byte) []byte {
 	b.requests++
 	var throttle int32
 	if len(b.throttle) > 0 {

@@ -71,8 +71,14 @@
 // offset that is gone, as a native answer would be one moment later; where the epoch
 // search notices it, the partition gets OFFSET_NOT_AVAILABLE, which clients retry.
 //
-// One error is wider than the native one: a new leader whose high watermark has not
-// reached its epoch yet answers -1 with OFFSET_NOT_AVAILABLE always, and a native -6 only
-// if the offset is at the high watermark. No look-up tells where the high watermark is.
-// The error is retried by clients and ends with the election.
+// # Where the answer is not the native one
+//
+// Two errors are wider than the native ones, as no request tells enough:
+//
+//   - A new leader whose high watermark has not reached its epoch yet answers -1 to
+//     consumers with OFFSET_NOT_AVAILABLE always, and a native -6 only if the offset is at
+//     the high watermark. Clients retry the error, and it ends with the election.
+//   - A follower answers ListOffsets to the debugging replica id -2, but only a leader
+//     answers OffsetForLeaderEpoch: where the epoch has to be searched, such a request gets
+//     NOT_LEADER_OR_FOLLOWER.
 package pendingupload

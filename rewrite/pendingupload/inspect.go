@@ -106,8 +106,8 @@ type request struct {
 // A null array counts as empty. Bytes behind the closing tag section are left to the
 // broker's judgement.
 func walkRequest(frame []byte, visit func(topic []byte, off int)) (request, error) {
-	if len(frame) < codec.RequestFixedLen {
-		return request{}, fmt.Errorf("list_offsets request of %d bytes", len(frame))
+	if len(frame) < codec.RequestFixedLen || int(codec.Size(frame)) != len(frame)-codec.SizeLen {
+		return request{}, fmt.Errorf("list_offsets request: a frame of %d bytes that is not whole", len(frame))
 	}
 	r := request{version: codec.RequestVersion(frame), timeoutOff: -1}
 	if key := codec.RequestKey(frame); key != listOffsetsKey {
@@ -123,7 +123,7 @@ func walkRequest(frame []byte, visit func(topic []byte, off int)) (request, erro
 	c := codec.NewCursor(frame, codec.Flexible)
 	c.Skip(r.body + replicaAndIsolation)
 	for topics := c.ArrayLen(minTopicLen); topics > 0 && c.Err() == nil; topics-- {
-		topic := c.String()
+		topic := topicName(&c)
 		for partitions := c.ArrayLen(minRequestPartition); partitions > 0 && c.Err() == nil; partitions-- {
 			off := c.Off()
 			c.Skip(requestTags)
@@ -143,6 +143,15 @@ func walkRequest(frame []byte, visit func(topic []byte, off int)) (request, erro
 		return request{}, fmt.Errorf("list_offsets request v%d %w", r.version, err)
 	}
 	return r, nil
+}
+
+// topicName reads a topic's name, which is never null.
+func topicName(c *codec.Cursor) []byte {
+	name := c.String()
+	if name == nil {
+		c.Fail("null topic name")
+	}
+	return name
 }
 
 func timestampAt(frame []byte, off int) int64 {

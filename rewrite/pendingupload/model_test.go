@@ -17,7 +17,7 @@ import (
 // move is one thing that happens to a log.
 type move struct {
 	name string
-	do   func(t *rapid.T, l *tierlog.Log)
+	on   func(t *rapid.T, l *tierlog.Log)
 }
 
 // evenly draws from 0 to n-1, each as likely as the other: rapid itself prefers small
@@ -102,7 +102,7 @@ func history(t *rapid.T) *tierlog.Log {
 	// Growth counts twice, so that a log grows between upheavals.
 	moves := slices.Concat(growth(), growth(), upheaval(), slices.Repeat([]move{election()}, 4))
 	for range evenly(t, 41, "moves") {
-		oneOf(t, "move", moves...).do(t, l)
+		oneOf(t, "move", moves...).on(t, l)
 	}
 	return l
 }

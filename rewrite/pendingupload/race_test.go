@@ -72,7 +72,7 @@ func TestModelOfRaces(t *testing.T) {
 				for _, w := range all {
 					for range evenly(t, 3, "moves") {
 						m := oneOf(t, "move", moves...)
-						m.do(t, w.log)
+						m.on(t, w.log)
 						w.note(m.name)
 					}
 					w.past = append(w.past, "answered")
