@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"tiergate/rewrite"
 )
@@ -109,13 +108,13 @@ func TestDrainIsBounded(t *testing.T) {
 // drain up for ever.
 func TestDrainDoesNotWaitForClientsThatStay(t *testing.T) {
 	b := newBroker(t, func(c *net.TCPConn) { echo(c) })
-	s := newServer(t, b.dial, rewrite.Rules{})
+	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{})
 	c := connect(t, s)
 	mustWrite(t, c, request(3, 1, 1))
 	mustRead(t, c)
 	drained := draining(s, context.Background())
 	awaitOnLoop(t, s, "the session is closing", func(l *loop) bool { return only(l) != nil && only(l).state == stateClosing })
-	onLoop(t, s.loops[0], func() { s.loops[0].tick(time.Now().Add(closingTimeout)) })
+	tickAfter(t, s, closingTimeout)
 	if err := <-drained; err != nil {
 		t.Fatal(err)
 	}

@@ -158,6 +158,34 @@ func (noVerdicts) ObserveRemoteStorage([]string) {}
 // newServer starts a proxy with one endpoint, and closes it at the end of the test.
 func newServer(t *testing.T, dial Dial, rules rewrite.Rules, change ...func(*Options)) *Server {
 	t.Helper()
+	s := unstarted(t, dial, rules, change...)
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// newServerWithoutTicks is newServer for tests that move the clock with tickAfter.
+func newServerWithoutTicks(t *testing.T, dial Dial, rules rewrite.Rules, change ...func(*Options)) *Server {
+	t.Helper()
+	s := unstarted(t, dial, rules, change...)
+	s.tickEvery = 1000 * time.Hour
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// tickAfter lets the clock of a server's first loop show a time from now on, and runs
+// its deadlines.
+func tickAfter(t *testing.T, s *Server, d time.Duration) {
+	t.Helper()
+	onLoop(t, s.loops[0], func() { s.loops[0].tick(time.Now().Add(d)) })
+}
+
+// unstarted makes the proxy of newServer.
+func unstarted(t *testing.T, dial Dial, rules rewrite.Rules, change ...func(*Options)) *Server {
+	t.Helper()
 	opts := Options{
 		Endpoints: []Endpoint{{Listener: "test", Address: "127.0.0.1:0", Broker: "broker", Dial: dial, Rules: rules}},
 		Verdicts:  noVerdicts{},
@@ -169,9 +197,6 @@ func newServer(t *testing.T, dial Dial, rules rewrite.Rules, change ...func(*Opt
 	}
 	s, err := New(opts)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err = s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })

@@ -6,9 +6,11 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -263,4 +265,86 @@ func TestBrokerClosesWhileRequestsAreUnderWay(t *testing.T) {
 		<-written
 		awaitSessions(t, s, 0)
 	}
+}
+
+// A session one side of which has ended lives on while bytes move, however long that
+// takes, and ends LingerTimeout after they have stopped.
+func TestLingeringSessionEndsWhenNothingMoves(t *testing.T) {
+	const day = 24 * time.Hour
+	more := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(more) })
+	defer stop()
+	b := newBroker(t, func(c *net.TCPConn) {
+		_, _ = io.Copy(io.Discard, c)
+		head := response(1)
+		binary.BigEndian.PutUint32(head, 4+1000)
+		_, _ = c.Write(head)
+		for range more {
+			_, _ = c.Write([]byte{'m'})
+		}
+		<-more
+	})
+	j := &journal{}
+	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.LingerTimeout = day })
+	c := connect(t, s)
+	mustWrite(t, c, request(3, 1, 1))
+	_ = c.CloseWrite()
+	checkHead(t, c, []byte{0, 0, 3, 0xec, 0, 0, 0, 1})
+	for i := range time.Duration(5) {
+		more <- struct{}{}
+		checkHead(t, c, []byte{'m'})
+		tickAfter(t, s, (i+1)*2*day)
+	}
+	tickAfter(t, s, 10*day+day/2)
+	awaitSessions(t, s, 1)
+	tickAfter(t, s, 11*day+time.Hour)
+	if err := ending(t, c); err != nil {
+		t.Fatal(err)
+	}
+	awaitSessions(t, s, 0)
+	j.awaitLine(t, "DEBUG session ended", "reason=linger")
+	stop()
+}
+
+// The end of a broker cannot be read while its client reads nothing. Such a session does
+// not live for ever either.
+func TestLingeringBehindAClientThatDoesNotRead(t *testing.T) {
+	const piece = 64 << 10
+	more, written := make(chan struct{}), make(chan struct{})
+	stop := sync.OnceFunc(func() { close(more) })
+	defer stop()
+	b := newBroker(t, func(c *net.TCPConn) {
+		head := response(1)
+		binary.BigEndian.PutUint32(head, 1<<30)
+		_, _ = c.Write(head)
+		for range more {
+			_, _ = c.Write(make([]byte, piece))
+			written <- struct{}{}
+		}
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+	})
+	j := &journal{}
+	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.LingerTimeout = 24 * time.Hour })
+	c := connect(t, s)
+	_ = c.SetReadBuffer(piece)
+	mustWrite(t, c, request(1, 11, 1))
+	owes := func(l *loop) bool { return only(l).client.owes() }
+	for stuck := 0; stuck < 3; {
+		more <- struct{}{}
+		<-written
+		onLoop(t, s.loops[0], func() {
+			if stuck++; !owes(s.loops[0]) {
+				stuck = 0
+			}
+		})
+	}
+	stop()
+	awaitOnLoop(t, s, "the end of the broker arrives", func(l *loop) bool { return only(l).broker.hungUp && owes(l) })
+	tickAfter(t, s, time.Hour)
+	tickAfter(t, s, 24*time.Hour)
+	awaitSessions(t, s, 1)
+	tickAfter(t, s, 26*time.Hour)
+	awaitSessions(t, s, 0)
+	j.awaitLine(t, "DEBUG session ended", "reason=linger")
 }

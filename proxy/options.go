@@ -114,8 +114,8 @@ type Options struct {
 	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict
 	// counts as unknown. Default 5 s.
 	VerdictTimeout time.Duration
-	// LingerTimeout bounds how long a half-closed session, or one that owes bytes to a
-	// side that takes none, may live on. Default 30 s.
+	// LingerTimeout bounds how long a session lives on in which one side has ended its
+	// direction and no byte moves. Default 30 s.
 	LingerTimeout time.Duration
 	// Logger gets one line per fault. Default: discard.
 	Logger *slog.Logger

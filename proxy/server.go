@@ -23,8 +23,8 @@ import (
 	"tiergate/rewrite"
 )
 
-// tickEvery is how often deadlines are looked at and metrics brought up to date.
-const tickEvery = time.Second
+// defaultTickEvery is how often deadlines are looked at and metrics brought up to date.
+const defaultTickEvery = time.Second
 
 // Server is the running proxy. Start comes first; the other methods are safe for
 // concurrent use afterwards.
@@ -48,6 +48,8 @@ type Server struct {
 	// work counts goroutines that may still post to loops; running counts the loops.
 	work    sync.WaitGroup
 	running sync.WaitGroup
+	// tickEvery is defaultTickEvery, but for tests that move the clock themselves.
+	tickEvery time.Duration
 	// closing guards closed: no work begins after Close has begun to wait for it.
 	closing sync.Mutex
 	closed  bool
@@ -80,7 +82,7 @@ func New(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("endpoint %s answers -6 and needs Options.Verdicts", e.Address)
 		}
 	}
-	s := &Server{opts: opts, log: opts.Logger, handshakes: make(chan struct{}, opts.MaxHandshakes)}
+	s := &Server{opts: opts, log: opts.Logger, tickEvery: defaultTickEvery, handshakes: make(chan struct{}, opts.MaxHandshakes)}
 	s.admission = admission{max: opts.MaxSessions, maxPerClient: opts.MaxSessionsPerClient, clients: map[netip.Addr]int{}}
 	if opts.AcceptRate > 0 {
 		s.pace = rate.NewLimiter(rate.Limit(opts.AcceptRate), max(1, opts.AcceptRate))
@@ -176,7 +178,7 @@ func (s *Server) recovered(f func() error) (err error) {
 
 // tick drives the loops' clocks.
 func (s *Server) tick() {
-	ticker := time.NewTicker(tickEvery)
+	ticker := time.NewTicker(s.tickEvery)
 	defer ticker.Stop()
 	for {
 		select {

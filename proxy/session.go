@@ -66,6 +66,8 @@ type session struct {
 	// closeBy ends the session; zero means never. lastActive is the tick before the last
 	// event.
 	closeBy, lastActive time.Time
+	// moved: bytes came in since the last tick, so one side took what it was owed.
+	moved bool
 	// buffered is what the session adds to Server.buffered.
 	buffered int64
 }
@@ -258,8 +260,6 @@ func (s *session) settle() {
 		s.close(reasonBrokerClosed)
 	case s.state == stateOpen && s.client.dead():
 		s.close(reasonClientClosed)
-	case (s.requests.done || s.responses.done) && s.closeBy.IsZero():
-		s.closeBy = s.loop.now.Add(s.loop.server.opts.LingerTimeout)
 	}
 }
 
@@ -292,8 +292,21 @@ func (s *session) close(why reason) {
 	s.settle()
 }
 
+// linger keeps closeBy. A session one side of which has ended its direction lives on
+// for LingerTimeout after bytes have moved the last time: the other side may take long
+// to read what it was sent. An end that is not read yet, since the other side owes,
+// counts.
+func (s *session) linger() {
+	ended := s.requests.done || s.responses.done || s.client.hungUp || s.broker.hungUp
+	if s.state == stateOpen && ended && (s.moved || s.closeBy.IsZero()) {
+		s.closeBy = s.loop.now.Add(s.loop.server.opts.LingerTimeout)
+	}
+	s.moved = false
+}
+
 // tick runs about once a second.
 func (s *session) tick() {
+	s.linger()
 	if !s.closeBy.IsZero() && !s.loop.now.Before(s.closeBy) {
 		why := reasonLinger
 		if s.state == stateClosing {
@@ -335,6 +348,7 @@ func (s *session) end(why reason, err error) {
 
 // received counts bytes that came in.
 func (s *session) received(f *flow, n int) {
+	s.moved = true
 	if f == &s.requests {
 		s.loop.count.requestBytes += uint64(n)
 	} else {
