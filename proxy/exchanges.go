@@ -60,8 +60,15 @@ func (q *exchanges) oldest() *exchange {
 	return &q.ring[q.head]
 }
 
+// idleExchanges is the largest ring that an empty queue keeps: a session that once had
+// a thousand requests under way is to be idle as cheaply as others.
+const idleExchanges = 16
+
 // pop drops the oldest. The queue must not be empty.
 func (q *exchanges) pop() {
 	q.head = (q.head + 1) % len(q.ring)
 	q.n--
+	if q.n == 0 && len(q.ring) > idleExchanges {
+		q.ring, q.head = nil, 0
+	}
 }

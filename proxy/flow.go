@@ -312,4 +312,8 @@ func (f *flow) discard() {
 		}
 		budget -= n
 	}
+	if f.from.mayRead() && !f.from.ended {
+		// What is left brings no further edge.
+		f.session.loop.queueTurn(f)
+	}
 }

@@ -79,14 +79,22 @@ func (l *loop) openWake() error {
 	if err := unix.Pipe(p[:]); err != nil {
 		return fmt.Errorf("open wake pipe: %w", err)
 	}
+	l.wakeRead, l.wakeSend = p[0], p[1]
+	err := l.poller.AddRead(&netpoll.PollAttachment{FD: l.wakeRead}, false)
 	for _, fd := range p {
 		unix.CloseOnExec(fd)
-		if err := unix.SetNonblock(fd, true); err != nil {
-			return fmt.Errorf("wake pipe: %w", err)
-		}
+		err = errors.Join(err, unix.SetNonblock(fd, true))
 	}
-	l.wakeRead, l.wakeSend = p[0], p[1]
-	return l.poller.AddRead(&netpoll.PollAttachment{FD: l.wakeRead}, false)
+	if err != nil {
+		l.closeWake()
+		return fmt.Errorf("wake pipe: %w", err)
+	}
+	return nil
+}
+
+func (l *loop) closeWake() {
+	_ = unix.Close(l.wakeRead)
+	_ = unix.Close(l.wakeSend)
 }
 
 // run serves events until a posted stop.
@@ -98,8 +106,7 @@ func (l *loop) run() {
 	for s := range l.sessions {
 		s.end(reasonShutdown, nil)
 	}
-	_ = unix.Close(l.wakeRead)
-	_ = unix.Close(l.wakeSend)
+	l.closeWake()
 	_ = l.poller.Close()
 	l.pipes.close()
 	l.server.metrics.add(&l.count)

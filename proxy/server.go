@@ -273,5 +273,5 @@ func (s *Server) Close() error {
 
 // pick returns the loop for the next session, in turn.
 func (s *Server) pick() *loop {
-	return s.loops[int(s.next.Add(1))%len(s.loops)]
+	return s.loops[s.next.Add(1)%uint32(len(s.loops))]
 }
