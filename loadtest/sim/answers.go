@@ -183,7 +183,7 @@ func (c *Cluster) answerDescribeConfigs(request *kmsg.DescribeConfigsRequest, re
 			if r.ResourceName != "" { // "" names the dynamic defaults of all brokers only
 				addConfig(r, names, systemRemoteStorage, c.system, kmsg.ConfigSourceStaticBrokerConfig)
 			}
-		default:
+		case kmsg.ConfigResourceTypeUnknown, kmsg.ConfigResourceTypeBrokerLogger, kmsg.ConfigResourceTypeClientMetrics, kmsg.ConfigResourceTypeGroupConfig:
 		}
 	}
 }

@@ -108,25 +108,24 @@ func (c *conn) request(frame []byte) ([]byte, error) {
 		c.cluster.count(c.nodeID, key, version, frame)
 	}
 	o := owed{correlationID: codec.RequestCorrelationID(frame)}
-	switch kmsg.Key(key) {
-	case kmsg.Produce:
+	switch key {
+	case kmsg.Produce.Int16():
 		if acks, err := codec.ProduceAcks(frame); err == nil && acks == 0 {
 			return frame, nil
 		}
-	case kmsg.ListOffsets:
+	case kmsg.ListOffsets.Int16():
 		if v := c.cluster.versionOf(c.nodeID); version < v.minListOffsets() || version > v.maxListOffsets() {
 			return nil, fmt.Errorf("ListOffsets version %d", version)
 		}
 		fallthrough
-	case kmsg.OffsetForLeaderEpoch, kmsg.DescribeConfigs, kmsg.DescribeTopicPartitions:
+	case kmsg.OffsetForLeaderEpoch.Int16(), kmsg.DescribeConfigs.Int16(), kmsg.DescribeTopicPartitions.Int16():
 		if err := kreq.ReadFrom(frame[body:]); err != nil {
 			return nil, err
 		}
 		o.request = kreq
 		frame = lowered(frame, body, kreq)
-	case kmsg.ApiVersions:
+	case kmsg.ApiVersions.Int16():
 		o.request = kreq // its body may be of a version that nobody here can read
-	default:
 	}
 	c.mu.Lock()
 	c.owed = append(c.owed, o)
