@@ -1,0 +1,16 @@
+//go:build !linux
+
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	fmt.Fprintln(os.Stderr, "proxybench: it measures on Linux only: it reads /proc and uses epoll")
+	os.Exit(1)
+}

@@ -1,0 +1,105 @@
+//go:build linux
+
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"runtime/pprof"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tiergate/loadtest/bench"
+	"tiergate/proxy"
+	"tiergate/rewrite"
+)
+
+// serve is what both proxies of ours are told.
+type serve struct {
+	Listen      string `required:""`
+	Broker      string `required:""`
+	Threads     int    `required:""`
+	Certificate string `help:"A file with certificate and key: clients speak TLS."`
+}
+
+type tiergateCmd struct {
+	serve
+	CPUProfile string `name:"cpuprofile" help:"Write a CPU profile here at the end."`
+}
+
+// Run serves until it is told to end. The -6 answer is on, and metrics are counted, as in
+// "tiergate serve"; addresses stay as they are.
+func (c *tiergateCmd) Run(ctx context.Context) error {
+	config, err := bench.ServerTLS(c.Certificate)
+	if err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(c.Threads)
+	endpoint := proxy.Endpoint{
+		Listener: "bench", Address: c.Listen, Broker: c.Broker,
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "tcp", c.Broker)
+		},
+		Rules: rewrite.Rules{PendingUpload: rewrite.PendingUploadAuto},
+	}
+	if config != nil {
+		endpoint.TLS = func() *tls.Config { return config }
+	}
+	server, err := proxy.New(proxy.Options{
+		Endpoints: []proxy.Endpoint{endpoint}, Verdicts: noVerdicts{}, Loops: c.Threads, Registerer: prometheus.NewRegistry(),
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
+	if err != nil {
+		return err
+	}
+	if c.CPUProfile != "" {
+		f, err := os.Create(c.CPUProfile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err = pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	if err = server.Start(); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return server.Close()
+}
+
+// noVerdicts knows nothing: no request of the benchmark needs a verdict.
+type noVerdicts struct{}
+
+func (noVerdicts) CachedRemoteStorage(string) (enabled, known bool) { return false, false }
+func (noVerdicts) ResolveRemoteStorage(context.Context, []string) map[string]bool {
+	return nil
+}
+func (noVerdicts) ObserveRemoteStorage([]string) {}
+
+type copyCmd struct{ serve }
+
+// Run serves until it is told to end.
+func (c *copyCmd) Run(ctx context.Context) error {
+	config, err := bench.ServerTLS(c.Certificate)
+	if err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(c.Threads)
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { _ = listener.Close() })
+	return bench.ServeCopy(listener, c.Broker, config)
+}
