@@ -100,7 +100,10 @@ func TestCompareFindsFault(t *testing.T) {
 			return
 		}
 		defer broker.Close()
-		go func() { _, _ = io.Copy(broker, client) }()
+		go func() {
+			_, _ = io.Copy(broker, client)
+			_ = broker.Close() // the client has left: nothing more is wanted
+		}()
 		_, _ = io.CopyN(client, broker, fault)
 		one := make([]byte, 1)
 		_, _ = io.ReadFull(broker, one)

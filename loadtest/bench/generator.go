@@ -84,10 +84,15 @@ func newGenerator(x Exchange, pipeline int, p *pattern) (*generator, error) {
 		in: make([]byte, 4*pieceSize), out: make([]byte, 0, readSize+smallFrame)}, nil
 }
 
+// close resets all connections. It may be called again.
 func (g *generator) close() {
+	if g.conns == nil {
+		return
+	}
 	for _, c := range g.conns {
 		_ = unix.Close(c.fd)
 	}
+	g.conns = nil
 	_ = unix.Close(g.poll.fd)
 }
 
