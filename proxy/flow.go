@@ -4,10 +4,13 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"tiergate/codec"
+	"tiergate/rewrite"
 )
 
 // stall says why a flow of requests does not go on although the sockets would.
@@ -38,6 +41,9 @@ const (
 	partPass part = iota
 	// partHold is collected.
 	partHold
+	// partWalk streams to the other side while flow.stream follows its structure; its end
+	// is then collected.
+	partWalk
 )
 
 // Signals of walker.open; the walk leaves the frame where it is.
@@ -69,6 +75,10 @@ type flow struct {
 	done bool
 	// left is how many bytes of the present frame have not come yet.
 	left int64
+	// stream follows the present frame in partWalk; opaque is how many bytes of the frame
+	// pass before it must look again.
+	stream *rewrite.Stream
+	opaque int64
 	// held collects a frame that is wanted whole.
 	held []byte
 	// carry are bytes that were read and not walked: the head of a frame that is not
@@ -192,12 +202,15 @@ func (f *flow) walk(window []byte) (int, error) {
 				return at, err
 			}
 		}
-		n := int(min(f.left, int64(len(rest))))
-		if f.part == partPass {
-			f.left -= int64(n)
+		if f.part != partHold {
+			n, err := f.pass(rest)
+			if err != nil {
+				return at, err
+			}
 			at += n
 			continue
 		}
+		n := int(min(f.left, int64(len(rest))))
 		f.to.write(window[run:at])
 		run = at
 		if err := f.collect(rest[:n]); err != nil {
@@ -208,6 +221,46 @@ func (f *flow) walk(window []byte) (int, error) {
 	}
 	f.to.write(window[run:at])
 	return at, nil
+}
+
+// pass says how many bytes of rest go on as they are, and takes them off the frame.
+func (f *flow) pass(rest []byte) (int, error) {
+	if f.part == partWalk && f.opaque == 0 {
+		n, skip, tail, err := f.stream.Next(rest, f.left)
+		if err != nil {
+			return 0, err
+		}
+		f.opaque = skip
+		f.left -= int64(n)
+		if tail {
+			f.part = partHold
+			return n, f.mayHold()
+		}
+		// A piece of structure is small. One that does not end in a whole buffer is none.
+		f.starved = n == 0 && skip == 0
+		if f.starved && len(rest) >= readSize {
+			return 0, fmt.Errorf("structure of a response does not end within %d bytes", len(rest))
+		}
+		return n, nil
+	}
+	n := min(f.streams(), int64(len(rest)))
+	f.left -= n
+	if f.part == partWalk {
+		f.opaque -= n
+	}
+	return int(n), nil
+}
+
+// streams returns how many bytes of the frame pass next without being looked at.
+func (f *flow) streams() int64 {
+	switch f.part {
+	case partPass:
+		return f.left
+	case partWalk:
+		return f.opaque
+	case partHold:
+	}
+	return 0
 }
 
 // begin starts the frame at the front of rest.
@@ -224,8 +277,17 @@ func (f *flow) begin(rest []byte) error {
 	}
 	f.part, f.left, f.begun = part, codec.SizeLen+int64(codec.Size(rest)), true
 	f.bulk = f.bulk && f.left > spliceMin
-	if part == partHold {
+	switch part {
+	case partHold:
 		return f.mayHold()
+	case partWalk:
+		// The end will be longer than it comes; see rewrite.Stream.
+		longer := f.left - codec.SizeLen + int64(f.stream.Growth())
+		if longer > math.MaxInt32 {
+			return fmt.Errorf("%w: %d bytes, and no room to rewrite its addresses", codec.ErrFrameTooLarge, f.left)
+		}
+		binary.BigEndian.PutUint32(rest, uint32(longer))
+	case partPass:
 	}
 	return nil
 }

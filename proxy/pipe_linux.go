@@ -99,7 +99,7 @@ func (p *pipes) close() {
 
 // splices reports whether the next bytes of the flow can go through a pipe.
 func (f *flow) splices() bool {
-	return f.part == partPass && f.left >= spliceMin && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut &&
+	return f.streams() >= spliceMin && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut &&
 		f.from.tls == nil && f.to.tls == nil
 }
 
@@ -111,9 +111,12 @@ func (f *flow) splice() (n int, ok bool, err error) {
 	if p == nil {
 		return 0, false, nil
 	}
-	n, err = f.from.spliceTo(p, int(min(f.left, int64(p.size))))
+	n, err = f.from.spliceTo(p, int(min(f.streams(), int64(p.size))))
 	if n > 0 {
 		f.left -= int64(n)
+		if f.part == partWalk {
+			f.opaque -= int64(n)
+		}
 		f.bulk = true
 		f.session.received(f, n)
 	}

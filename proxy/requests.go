@@ -43,8 +43,12 @@ func (s requests) open(head []byte) (part, error) {
 	if err != nil {
 		return 0, err
 	}
-	if response == rewrite.Hold {
+	switch response {
+	case rewrite.Hold:
 		e.answer = answerRewrite
+	case rewrite.Walk:
+		e.answer = answerWalk
+	case rewrite.Opaque:
 	}
 	if request == rewrite.Hold {
 		s.loop.count.request(e.key)

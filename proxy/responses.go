@@ -41,9 +41,13 @@ func (s responses) open(head []byte) (part, error) {
 	if got != e.correlationID {
 		return 0, fmt.Errorf("%w: the broker sent correlation id %d, next is %d", errOrder, got, e.correlationID)
 	}
-	if e.answer == answerPass {
+	switch {
+	case e.answer == answerPass:
 		s.exchanges.pop()
 		return partPass, nil
+	case e.answer == answerWalk && codec.SizeLen+int(codec.Size(head)) > len(head):
+		s.responses.stream = s.talk.Stream(e.key, e.version)
+		return partWalk, nil
 	}
 	return partHold, nil
 }
@@ -58,9 +62,17 @@ func (s responses) whole(frame []byte) ([]byte, error) {
 	case answerHandshake:
 		s.saslAnswered(frame)
 		return frame, nil
-	case answerPass, answerRewrite, answerToken:
+	case answerPass, answerRewrite, answerWalk, answerToken:
 	}
-	out, unmapped, err := s.talk.Response(e.key, e.version, frame)
+	var out []byte
+	var unmapped []int32
+	var err error
+	if stream := s.responses.stream; stream != nil {
+		s.responses.stream = nil
+		out, unmapped, err = stream.Tail(frame)
+	} else {
+		out, unmapped, err = s.talk.Response(e.key, e.version, frame)
+	}
 	if len(unmapped) > 0 {
 		s.loop.count.unmapped += uint64(len(unmapped))
 		s.endpoint.warnUnmapped(unmapped)

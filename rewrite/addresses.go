@@ -50,3 +50,13 @@ func (r PortRange) Advertised(nodeID int32) (host string, port int32, mapped boo
 	}
 	return r.Host, int32(p), false
 }
+
+// maxGrowth bounds Growth: of the nodes of a large cluster few are new leaders in one
+// response, and all the room is padding when none is.
+const maxGrowth = 1 << 10
+
+// Growth implements Addresses: every node of the range once, whose own host has one
+// letter. Ports have a fixed width.
+func (r PortRange) Growth() int {
+	return min(int(r.Count)*len(r.Host), maxGrowth)
+}

@@ -16,7 +16,18 @@ type addressEdits struct {
 	base     int
 	edits    []codec.Edit
 	unmapped []int32
+	drop     drop
 }
+
+// drop says what becomes of node endpoints.
+type drop uint8
+
+const (
+	// keepEndpoints rewrites them.
+	keepEndpoints drop = iota
+	// dropEndpoints leaves an empty array: they are a hint that clients can do without.
+	dropEndpoints
+)
 
 // node reads node id, host and port, which stand in this order in every response
 // that has all three, and replaces the last two.

@@ -19,6 +19,9 @@ const (
 	Opaque Treatment = iota
 	// Hold frames are wanted whole, because they may be changed.
 	Hold
+	// Walk frames stream too, but their structure is followed, since something at their
+	// end may change: see Stream.
+	Walk
 )
 
 // ErrUnrewritable is a request whose answer would carry broker addresses in a form
@@ -63,6 +66,8 @@ func (v *Conversation) Request(key, version int16) (request, response Treatment,
 	switch {
 	case v.rules.Addresses == nil || b == nil || version < b.firstWith:
 		return Opaque, Opaque, nil
+	case b.rewrites(version) && b.stream != nil:
+		return Opaque, Walk, nil
 	case b.rewrites(version):
 		return Opaque, Hold, nil
 	default:
@@ -121,6 +126,12 @@ func (v *Conversation) ListOffsets(frame []byte) (Step, []byte, *pendingupload.M
 	return Forward, frame, nil, nil
 }
 
+// Stream returns what rewrites one response that Request said to walk. One that is
+// there whole may be given to Response instead, and needs no padding then.
+func (v *Conversation) Stream(key, version int16) *Stream {
+	return &Stream{layout: bearerOf(key).stream, version: version, rules: v.rules}
+}
+
 // Response changes a whole response that Request said to hold. The result is frame
 // itself, maybe changed in place, or a new slice. unmapped names the nodes that were
 // given an address without a port behind it. An error means that the response could
@@ -131,6 +142,13 @@ func (v *Conversation) Response(key, version int16, frame []byte) (out []byte, u
 		return out, nil, err
 	}
 	b := bearerOf(key)
+	if b.stream != nil {
+		out, unmapped, err = v.Stream(key, version).whole(frame)
+		if err != nil {
+			err = fmt.Errorf("%s v%d response: %w", KeyName(key), version, err)
+		}
+		return out, unmapped, err
+	}
 	enc := codec.EncodingOf(version, b.firstFlexible)
 	off, err := codec.ResponseBody(frame, enc)
 	if err != nil {

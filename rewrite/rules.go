@@ -24,6 +24,9 @@ type Addresses interface {
 	// has no port of its own; host and port are then those that the node would have
 	// if the map reached that far, so that no broker address leaks.
 	Advertised(nodeID int32) (host string, port int32, mapped bool)
+	// Growth returns by how many bytes the addresses of one response can grow when they
+	// are rewritten; a response that is too large to be held gets so much room.
+	Growth() int
 }
 
 // Nodes is told of the brokers that responses name. Never blocks: loops call it.

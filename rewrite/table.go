@@ -38,8 +38,10 @@ type bearer struct {
 	known int16
 	// firstFlexible is the first flexible version of the response.
 	firstFlexible int16
-	// edits finds the addresses in a response body; nil where nothing is rewritten.
-	edits func(version int16, c *codec.Cursor, a *addressEdits)
+	// edits finds the addresses in a response body; nil where nothing is rewritten, or
+	// where stream is set: such a response may be too large to be held.
+	edits  func(version int16, c *codec.Cursor, a *addressEdits)
+	stream *streamLayout
 }
 
 // bearerOf returns the entry of an API whose responses carry addresses, or nil.
@@ -47,10 +49,11 @@ type bearer struct {
 // common/message); KIP-951 for the node endpoints of Produce and Fetch, KIP-853 for
 // those of the quorum APIs, KIP-932 for the share APIs.
 //
-// Fetch from 16, the share APIs, DescribeQuorum from 2 and the quorum APIs are not
-// rewritten yet: they are capped below the version with addresses. Produce is
-// rewritten and not capped: a client that knows of transaction.version 2 from the
-// features in ApiVersions relies on Produce 12 (KIP-890).
+// Envelope and the quorum APIs are not rewritten: clients have no use for them, and a
+// broker answers them on its controller listener only. They are capped below the version
+// with addresses. Others are rewritten up to the version that is known here, and capped
+// there. Capping further would not do: a client that knows of transaction.version 2 from
+// the features in ApiVersions relies on Produce 12 (KIP-890).
 func bearerOf(key int16) *bearer {
 	switch key {
 	case keyProduce:
@@ -63,10 +66,14 @@ func bearerOf(key int16) *bearer {
 		return &describeClusterBearer
 	case keyFetch:
 		return &fetchBearer
+	case keyShareFetch:
+		return &shareFetchBearer
+	case keyShareAcknowledge:
+		return &shareAcknowledgeBearer
 	case keyDescribeQuorum:
 		return &describeQuorumBearer
-	case keyShareFetch, keyShareAcknowledge, keyEnvelope:
-		return &alwaysBearer
+	case keyEnvelope:
+		return &envelopeBearer
 	case keyVote, keyBeginQuorumEpoch, keyEndQuorumEpoch, keyFetchSnapshot:
 		return &quorumBearer
 	default:
@@ -75,17 +82,19 @@ func bearerOf(key int16) *bearer {
 }
 
 var (
-	produceBearer         = bearer{firstWith: 10, known: 13, firstFlexible: 9, edits: produceAddresses}
-	metadataBearer        = bearer{firstWith: 0, known: 13, firstFlexible: 9, edits: metadataAddresses}
-	findCoordinatorBearer = bearer{firstWith: 0, known: 6, firstFlexible: 3, edits: findCoordinatorAddresses}
-	describeClusterBearer = bearer{firstWith: 0, known: 2, firstFlexible: 0, edits: describeClusterAddresses}
-	fetchBearer           = bearer{firstWith: 16, known: 15}
-	describeQuorumBearer  = bearer{firstWith: 2, known: 1}
-	quorumBearer          = bearer{firstWith: 1, known: 0}
-	alwaysBearer          = bearer{firstWith: 0, known: none}
+	produceBearer          = bearer{firstWith: 10, known: 13, firstFlexible: 9, edits: produceAddresses}
+	fetchBearer            = bearer{firstWith: 16, known: 18, firstFlexible: 12, stream: &fetchLayout}
+	metadataBearer         = bearer{firstWith: 0, known: 13, firstFlexible: 9, edits: metadataAddresses}
+	findCoordinatorBearer  = bearer{firstWith: 0, known: 6, firstFlexible: 3, edits: findCoordinatorAddresses}
+	describeQuorumBearer   = bearer{firstWith: 2, known: 2, firstFlexible: 0, edits: describeQuorumAddresses}
+	describeClusterBearer  = bearer{firstWith: 0, known: 2, firstFlexible: 0, edits: describeClusterAddresses}
+	shareFetchBearer       = bearer{firstWith: 0, known: 2, firstFlexible: 0, stream: &shareFetchLayout}
+	shareAcknowledgeBearer = bearer{firstWith: 0, known: 2, firstFlexible: 0, edits: shareAcknowledgeAddresses}
+	quorumBearer           = bearer{firstWith: 1, known: 0}
+	envelopeBearer         = bearer{firstWith: 0, known: none}
 )
 
 // rewrites reports whether a response of this version is rewritten.
 func (b *bearer) rewrites(version int16) bool {
-	return b.edits != nil && version >= b.firstWith && version <= b.known
+	return (b.edits != nil || b.stream != nil) && version >= b.firstWith && version <= b.known
 }
