@@ -314,6 +314,7 @@ func TestLingeringBehindAClientThatDoesNotRead(t *testing.T) {
 	stop := sync.OnceFunc(func() { close(more) })
 	defer stop()
 	b := newBroker(t, func(c *net.TCPConn) {
+		_, _ = readFrame(c)
 		head := response(1)
 		binary.BigEndian.PutUint32(head, 1<<30)
 		_, _ = c.Write(head)
