@@ -146,6 +146,12 @@ func echo(c io.ReadWriteCloser) {
 	}
 }
 
+// newEcho starts a broker that echoes.
+func newEcho(t *testing.T) *broker {
+	t.Helper()
+	return newBroker(t, func(c *net.TCPConn) { echo(c) })
+}
+
 // noVerdicts knows nothing.
 type noVerdicts struct{}
 

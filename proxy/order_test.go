@@ -57,26 +57,32 @@ type step struct{ request, answer []byte }
 // answers, in pieces of random sizes, until the client ends.
 func perform(t *testing.T, script []step, seed uint64) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
-		out := chopper{w: c, rnd: rand.New(rand.NewPCG(seed, 1))}
-		for i, s := range script {
-			frame, err := readFrame(c)
-			if err != nil || !bytes.Equal(frame, s.request) {
-				t.Errorf("request %d: got %d bytes, want %d, first difference at %d (%v)",
-					i, len(frame), len(s.request), firstDifference(frame, s.request), err)
-				return
-			}
-			if err = out.write(s.answer); err != nil {
-				t.Errorf("answer %d: %v", i, err)
-				return
-			}
-		}
-		if err := out.flush(); err != nil {
-			t.Errorf("last answers: %v", err)
-		}
-		if n, err := io.Copy(io.Discard, c); n != 0 || err != nil {
-			t.Errorf("%d bytes after the last request (%v)", n, err)
+		if err := performOn(c, c, script, seed); err != nil {
+			t.Error(err)
 		}
 	}
+}
+
+// performOn is perform with the two directions apart.
+func performOn(r io.Reader, w io.Writer, script []step, seed uint64) error {
+	out := chopper{w: w, rnd: rand.New(rand.NewPCG(seed, 1))}
+	for i, s := range script {
+		frame, err := readFrame(r)
+		if err != nil || !bytes.Equal(frame, s.request) {
+			return fmt.Errorf("request %d: got %d bytes, want %d, first difference at %d (%w)",
+				i, len(frame), len(s.request), firstDifference(frame, s.request), err)
+		}
+		if err = out.write(s.answer); err != nil {
+			return fmt.Errorf("answer %d: %w", i, err)
+		}
+	}
+	if err := out.flush(); err != nil {
+		return fmt.Errorf("last answers: %w", err)
+	}
+	if n, err := io.Copy(io.Discard, r); n != 0 || err != nil {
+		return fmt.Errorf("%d bytes after the last request (%w)", n, err)
+	}
+	return nil
 }
 
 // chopper writes in pieces that have nothing to do with frames: up to 100,000 bytes,
@@ -116,8 +122,14 @@ func play(t *testing.T, c *net.TCPConn, script []step, seed uint64) {
 	}
 }
 
+// closeWriter is a connection whose one direction can be ended.
+type closeWriter interface {
+	io.ReadWriter
+	CloseWrite() error
+}
+
 // playOn is play for any goroutine.
-func playOn(c *net.TCPConn, script []step, seed uint64) error {
+func playOn(c closeWriter, script []step, seed uint64) error {
 	sent := make(chan error, 1)
 	var want []byte
 	for _, s := range script {
