@@ -37,6 +37,15 @@ type Upstream struct {
 	BootstrapServers []HostPort `yaml:"bootstrap_servers"`
 	// MetadataRefresh is the interval at which the brokers are asked for anew.
 	MetadataRefresh Duration `yaml:"metadata_refresh"`
+	// TLS is how brokers are spoken to, by sessions and by the service client; nil is
+	// plaintext.
+	TLS *UpstreamTLS `yaml:"tls"`
+	// SASL is how the service client authenticates; nil: not at all. What clients do
+	// passes through.
+	SASL *SASL `yaml:"sasl"`
+	// SendProxyProtocol is the version of the PROXY protocol header that every
+	// connection to a broker begins with.
+	SendProxyProtocol SendProxyProtocol `yaml:"send_proxy_protocol"`
 }
 
 // Listener is one way into the cluster. Either Bootstrap, Nodes and AdvertisedHost are
@@ -54,7 +63,13 @@ type Listener struct {
 	AdvertisedHost Host `yaml:"advertised_host"`
 	// Direct gives each listen address its broker, in the order of the file.
 	Direct Routes `yaml:"direct"`
+	// TLS is how clients speak to all addresses of the listener; nil is plaintext.
+	TLS *ListenerTLS `yaml:"tls"`
+	// ProxyProtocol says whether connections begin with a PROXY protocol header.
+	ProxyProtocol ProxyProtocol `yaml:"proxy_protocol"`
 }
+
+func (l *Listener) setDefaults() { l.ProxyProtocol = ProxyProtocolOff }
 
 // IsDirect says whether the listener leaves addresses alone.
 func (l Listener) IsDirect() bool { return len(l.Direct) > 0 }
@@ -80,9 +95,25 @@ type Limits struct {
 	MaxResponseBytes Size `yaml:"max_response_bytes"`
 	// MaxHeldBytes bounds a frame that must be in memory whole to be changed.
 	MaxHeldBytes Size `yaml:"max_held_bytes"`
+	// MaxBufferedBytes bounds what all connections together hold.
+	MaxBufferedBytes Size `yaml:"max_buffered_bytes"`
 	// MaxInflight is the number of unanswered requests of one connection after which
 	// it is not read any more.
 	MaxInflight int `yaml:"max_inflight"`
+	// MaxPipes bounds the kernel pipes that large frames pass through; 0: none.
+	MaxPipes int `yaml:"max_pipes"`
+	// MaxSessions bounds the connections of all clients; 0: no bound.
+	MaxSessions int `yaml:"max_sessions"`
+	// MaxSessionsPerClient bounds the connections of one client address; 0: no bound.
+	MaxSessionsPerClient int `yaml:"max_sessions_per_client"`
+	// AcceptRate bounds the connections accepted in a second; 0: no bound.
+	AcceptRate int `yaml:"accept_rate"`
+	// MaxHandshakes bounds the TLS handshakes with clients under way at once.
+	MaxHandshakes int `yaml:"max_handshakes"`
+	// HandshakeTimeout bounds one TLS handshake, and what comes before it.
+	HandshakeTimeout Duration `yaml:"handshake_timeout"`
+	// IdleTimeout ends a connection that nothing was sent on for so long; 0: never.
+	IdleTimeout Duration `yaml:"idle_timeout"`
 	// DialTimeout bounds opening a broker connection, all its addresses together.
 	DialTimeout Duration `yaml:"dial_timeout"`
 	// VerdictTimeout bounds one look-up of remote.storage.enable.
@@ -108,7 +139,10 @@ type Admin struct {
 // Listeners have no default.
 func Defaults() Config {
 	return Config{
-		Upstream:              Upstream{MetadataRefresh: Duration(30 * time.Second)},
+		Upstream: Upstream{
+			MetadataRefresh:   Duration(30 * time.Second),
+			SendProxyProtocol: SendProxyProtocolOff,
+		},
 		EarliestPendingUpload: PendingUploadAuto,
 		Tiering: Tiering{
 			VerdictTTL: Duration(time.Minute),
@@ -119,7 +153,12 @@ func Defaults() Config {
 			MaxRequestBytes:  256 << 20,
 			MaxResponseBytes: maxFrameSize,
 			MaxHeldBytes:     32 << 20,
+			MaxBufferedBytes: 512 << 20,
 			MaxInflight:      1024,
+			MaxPipes:         128,
+			MaxHandshakes:    256,
+			HandshakeTimeout: Duration(10 * time.Second),
+			IdleTimeout:      Duration(15 * time.Minute),
 			DialTimeout:      Duration(10 * time.Second),
 			VerdictTimeout:   Duration(5 * time.Second),
 			LingerTimeout:    Duration(30 * time.Second),

@@ -35,13 +35,14 @@ func TestParseIssue3(t *testing.T) {
 	want := &Config{
 		Upstream: Upstream{
 			BootstrapServers: []HostPort{{"127.0.0.1", 29092}},
-			MetadataRefresh:  Duration(30 * time.Second),
+			MetadataRefresh:  Duration(30 * time.Second), SendProxyProtocol: SendProxyProtocolOff,
 		},
 		Listeners: []Listener{{
 			Name:           "clients",
 			Bootstrap:      HostPort{"127.0.0.1", 9192},
 			Nodes:          PortRange{"127.0.0.1", 9200, 9209},
 			AdvertisedHost: "127.0.0.1",
+			ProxyProtocol:  ProxyProtocolOff,
 		}},
 		EarliestPendingUpload: PendingUploadAuto,
 		Tiering:               Tiering{VerdictTTL: Duration(time.Minute), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000},
@@ -49,7 +50,12 @@ func TestParseIssue3(t *testing.T) {
 			MaxRequestBytes:  256 << 20,
 			MaxResponseBytes: 1<<31 - 1,
 			MaxHeldBytes:     32 << 20,
+			MaxBufferedBytes: 512 << 20,
 			MaxInflight:      1024,
+			MaxPipes:         128,
+			MaxHandshakes:    256,
+			HandshakeTimeout: Duration(10 * time.Second),
+			IdleTimeout:      Duration(15 * time.Minute),
 			DialTimeout:      Duration(10 * time.Second),
 			VerdictTimeout:   Duration(5 * time.Second),
 			LingerTimeout:    Duration(30 * time.Second),
@@ -70,14 +76,17 @@ upstream:
     - kafka-0:9092
     - "[2001:db8::7]:9093"
   metadata_refresh: 1m30s
+  send_proxy_protocol: v2
 listeners:
   - name: outside.v4-1
+    proxy_protocol: optional
     bootstrap: 0.0.0.0:9192
     nodes: "0.0.0.0:9200-9202"
     first_node_id: 100
     advertised_host: kafka.example.com
   - {name: outside_v6, bootstrap: "[::1]:9192", nodes: "[::1]:9300-9300", first_node_id: 2147483647, advertised_host: "[2001:db8::1]"}
   - name: sidecar
+    proxy_protocol: required
     direct:
       "10.0.0.1:9092": kafka-0:9092
       localhost:9093: "[::1]:19093"
@@ -91,7 +100,15 @@ limits:
   max_request_bytes: 100MiB
   max_response_bytes: 1 GiB
   max_held_bytes: 65536
+  max_buffered_bytes: 8GiB
   max_inflight: 1
+  max_pipes: 0
+  max_sessions: 11
+  max_sessions_per_client: 12
+  accept_rate: 13
+  max_handshakes: 14
+  handshake_timeout: 15s
+  idle_timeout: 0s
   dial_timeout: 1s
   verdict_timeout: 2s
   linger_timeout: 3s
@@ -105,18 +122,18 @@ admin: {address: "0.0.0.0:9644"}
 	want := &Config{
 		Upstream: Upstream{
 			BootstrapServers: []HostPort{{"kafka-0", 9092}, {"2001:db8::7", 9093}},
-			MetadataRefresh:  Duration(90 * time.Second),
+			MetadataRefresh:  Duration(90 * time.Second), SendProxyProtocol: SendProxyProtocolV2,
 		},
 		Listeners: []Listener{
 			{
 				Name: "outside.v4-1", Bootstrap: HostPort{"0.0.0.0", 9192}, Nodes: PortRange{"0.0.0.0", 9200, 9202},
-				FirstNodeID: 100, AdvertisedHost: "kafka.example.com",
+				FirstNodeID: 100, AdvertisedHost: "kafka.example.com", ProxyProtocol: ProxyProtocolOptional,
 			},
 			{
 				Name: "outside_v6", Bootstrap: HostPort{"::1", 9192}, Nodes: PortRange{"::1", 9300, 9300},
-				FirstNodeID: 2147483647, AdvertisedHost: "2001:db8::1",
+				FirstNodeID: 2147483647, AdvertisedHost: "2001:db8::1", ProxyProtocol: ProxyProtocolOff,
 			},
-			{Name: "sidecar", Direct: Routes{
+			{Name: "sidecar", ProxyProtocol: ProxyProtocolRequired, Direct: Routes{
 				{HostPort{"10.0.0.1", 9092}, HostPort{"kafka-0", 9092}, "10.0.0.1:9092"},
 				{HostPort{"localhost", 9093}, HostPort{"::1", 19093}, "localhost:9093"},
 			}},
@@ -127,7 +144,8 @@ admin: {address: "0.0.0.0:9644"}
 			TieredTopics: []TopicName{"orders", "42", "a.b_c-d"},
 		},
 		Limits: Limits{
-			MaxRequestBytes: 100 << 20, MaxResponseBytes: 1 << 30, MaxHeldBytes: 64 << 10, MaxInflight: 1,
+			MaxRequestBytes: 100 << 20, MaxResponseBytes: 1 << 30, MaxHeldBytes: 64 << 10, MaxBufferedBytes: 8 << 30, MaxInflight: 1,
+			MaxSessions: 11, MaxSessionsPerClient: 12, AcceptRate: 13, MaxHandshakes: 14, HandshakeTimeout: Duration(15 * time.Second),
 			DialTimeout: Duration(time.Second), VerdictTimeout: Duration(2 * time.Second),
 			LingerTimeout: Duration(3 * time.Second), DrainTimeout: Duration(4 * time.Second),
 		},
@@ -219,7 +237,7 @@ func TestKeyFaults(t *testing.T) {
 	f(with(t, "    nodes:", "    max_inflight: 3\n    nodes:"),
 		`f:6:5: listeners[0].max_inflight: is not known here; did you mean "limits.max_inflight"?`)
 	f(issue3+"tls: {}\n",
-		`f:11:1: tls: is not known; wanted one of upstream, listeners, earliest_pending_upload, tiering, limits, log, admin`)
+		`f:11:1: tls: is not known here; did you mean "upstream.tls" or "listeners[].tls"?`)
 	f(issue3+"log: {level: info}\nlog: {level: warn}\n", `f:12:1: log: is given twice, first on line 11; keep one of them`)
 	f(with(t, "    nodes:", "    name: other\n    nodes:"), `f:6:5: listeners[0].name: is given twice, first on line 4; keep one of them`)
 	f(issue3+"limits: {max_inflight: 1, max_inflight: 2}\n",
@@ -271,7 +289,7 @@ func TestTypeFaults(t *testing.T) {
 		`f:2:35: upstream.bootstrap_servers[2]: is a mapping; wanted host:port, such as "kafka-0:9092"`)
 	f(with(t, `["127.0.0.1:29092"]`, `[]`), `f:2:22: upstream.bootstrap_servers: is empty; wanted one broker at the least, better three`)
 	f("upstream: [kafka-0:9092]\n"+strings.SplitAfterN(issue3, "\n", 3)[2],
-		`f:1:11: upstream: is a list; wanted a mapping with the keys bootstrap_servers, metadata_refresh`)
+		`f:1:11: upstream: is a list; wanted a mapping with the keys bootstrap_servers, metadata_refresh, tls, sasl, send_proxy_protocol`)
 	f(with(t, "earliest_pending_upload: auto", "earliest_pending_upload: on"),
 		`f:8:26: earliest_pending_upload: "on" is not known; wanted auto, always or off`)
 	f(with(t, "earliest_pending_upload: auto", "earliest_pending_upload: false"),
@@ -381,7 +399,7 @@ func TestListenerFaults(t *testing.T) {
 	const advertised = "wanted the host that clients connect to: they are told host:port of every node, and cannot connect to a wildcard"
 
 	f("  []\n", `f:3:3: listeners: is empty; wanted one listener at the least`)
-	f("  - kafka\n", `f:3:5: listeners[0]: "kafka" is text; wanted a mapping with the keys name, bootstrap, nodes, first_node_id, advertised_host, direct`)
+	f("  - kafka\n", `f:3:5: listeners[0]: "kafka" is text; wanted a mapping with the keys name, bootstrap, nodes, first_node_id, advertised_host, direct, tls, proxy_protocol`)
 	f("  - {name: a}\n", `f:3:5: listeners[0]: has neither bootstrap and nodes nor direct; wanted bootstrap, nodes and advertised_host `+
 		`(addresses are rewritten), or direct (they are not)`)
 	f("  - {name: a, bootstrap: \"h:1\"}\n",
@@ -522,6 +540,16 @@ func TestNumberFaults(t *testing.T) {
 	f("limits.max_request_bytes", "0", `"0" is not above zero: no request would be let through`+size)
 	f("limits.max_response_bytes", "-1MiB", `"-1MiB" is not above zero: no response would be let through`+size)
 	f("limits.max_held_bytes", "0GiB", `"0GiB" is not above zero: no answer could be changed`+size)
+	f("limits.max_buffered_bytes", "0", `"0" is not above zero: no answer could be changed`+size)
+	f("limits.max_buffered_bytes", "16MiB", `"16MiB": max_buffered_bytes (16MiB) is less than max_held_bytes (32MiB), so that a frame could never be as large as allowed; wanted several times as much`)
+	f("limits.max_held_bytes", "1GiB", `"1GiB": max_buffered_bytes (512MiB) is less than max_held_bytes (1GiB), so that a frame could never be as large as allowed; wanted several times as much`)
+	f("limits.max_handshakes", "0", `"0" is not above zero: no client could speak TLS; wanted a number of handshakes above zero`)
+	f("limits.handshake_timeout", "0s", `"0s" is not above zero: no handshake could end in time`+duration)
+	f("limits.max_pipes", "-1", `"-1" is below zero; wanted a number above it, or 0 for none, so that bytes are copied`)
+	f("limits.max_sessions", "-1", `"-1" is below zero; wanted a number above it, or 0 for no bound`)
+	f("limits.max_sessions_per_client", "-1", `"-1" is below zero; wanted a number above it, or 0 for no bound`)
+	f("limits.accept_rate", "-1", `"-1" is below zero; wanted a number above it, or 0 for no bound`)
+	f("limits.idle_timeout", "-1s", `"-1s" is below zero; wanted a number above it, or 0 for never`)
 	f("limits.max_held_bytes", "32", `"32" is less than 64KiB, which not even Metadata of a small cluster fits in`+size)
 	f("limits.max_held_bytes", "32MB", `"32MB" is no size`+size)
 	f("limits.max_held_bytes", "1.5GiB", `"1.5GiB" is no size`+size)
@@ -556,7 +584,7 @@ tls: {}
 		`f:11:26: limits.max_held_bytes: "32" is less than 64KiB, which not even Metadata of a small cluster fits in; `+
 			`wanted a number of bytes, such as 33554432 or 32MiB (KiB, MiB and GiB are known)`,
 		`f:11:44: limits.dial_timeout: 10 is a number; wanted a time above zero with its unit, such as 500ms, 10s or 5m`,
-		`f:12:1: tls: is not known; wanted one of upstream, listeners, earliest_pending_upload, tiering, limits, log, admin`,
+		`f:12:1: tls: is not known here; did you mean "upstream.tls" or "listeners[].tls"?`,
 	)
 }
 

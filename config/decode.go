@@ -19,6 +19,8 @@ import (
 // instead of stopping at the first. yaml.Unmarshal would stop there.
 type decoder struct {
 	faults []Fault
+	// folder is where relative file names begin: that of the file itself.
+	folder string
 	// places is where each path that the file names stands.
 	places map[string]place
 	// texts is what the file has at the paths of single values.
@@ -76,7 +78,37 @@ func (d *decoder) missing(path string) bool {
 	return !ok && !d.faulty[path]
 }
 
+// defaulter is a block whose keys have defaults once the file has the block.
+type defaulter interface{ setDefaults() }
+
+func setDefaults(v reflect.Value) {
+	if block, ok := v.Addr().Interface().(defaulter); ok {
+		block.setDefaults()
+	}
+}
+
+// optional reads a block that means something by being there, also if it is empty. A
+// block whose keys are all commented out is no empty one: whoever wrote "tls:" shall
+// not get plaintext.
+func (d *decoder) optional(path string, n ast.Node, into reflect.Value) {
+	block := reflect.New(into.Type().Elem())
+	if _, isNull := n.(*ast.NullNode); isNull {
+		d.places[path] = placeOf(n)
+		d.fault(path, "has no keys; wanted %s, {} for one with all defaults, or leave the key out", wantedOf(block.Elem()))
+		return
+	}
+	setDefaults(block.Elem())
+	d.value(path, n, block.Elem())
+	if !d.faulty[path] {
+		into.Set(block)
+	}
+}
+
 func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
+	if into.Kind() == reflect.Pointer {
+		d.optional(path, n, into)
+		return
+	}
 	d.places[path] = placeOf(n)
 	switch n.(type) {
 	case *ast.NullNode:
@@ -97,13 +129,25 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 		d.routes(path, n, target)
 		return
 	}
-	if kind := into.Kind(); kind == reflect.Struct {
+	switch into.Kind() {
+	case reflect.Struct:
 		d.mapping(path, n, into)
-	} else if kind == reflect.Slice {
+	case reflect.Slice:
 		d.sequence(path, n, into)
-	} else {
+	case reflect.Bool:
+		d.truth(path, n, into)
+	default:
 		d.integer(path, n, into)
 	}
+}
+
+func (d *decoder) truth(path string, n ast.Node, into reflect.Value) {
+	b, ok := n.(*ast.BoolNode)
+	if !ok {
+		d.fault(path, "%s; wanted %s", describe(n), wantedOf(into))
+		return
+	}
+	into.SetBool(b.Value)
 }
 
 func (d *decoder) scalar(path string, n ast.Node, into scalar) {
@@ -122,6 +166,12 @@ func (d *decoder) scalar(path string, n ast.Node, into scalar) {
 		text = split
 	case *ast.IntegerNode:
 		if _, ok := into.(*Size); !ok {
+			d.fault(path, "%s; wanted %s", describe(n), into.wanted())
+			return
+		}
+		text = n.Token.Value
+	case *ast.FloatNode:
+		if _, ok := into.(*TLSVersion); !ok {
 			d.fault(path, "%s; wanted %s", describe(n), into.wanted())
 			return
 		}
@@ -178,6 +228,7 @@ func (d *decoder) sequence(path string, n ast.Node, into reflect.Value) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(seq.Values), len(seq.Values)))
 	for i, item := range seq.Values {
+		setDefaults(into.Index(i))
 		d.value(fmt.Sprintf("%s[%d]", path, i), item, into.Index(i))
 	}
 }
@@ -245,10 +296,12 @@ func (d *decoder) unknown(path string, e entry, fields []field) {
 	}
 	var elsewhere []string
 	for _, known := range Keys() {
-		if known == e.key || strings.HasSuffix(known, "."+e.key) {
-			elsewhere = append(elsewhere, strconv.Quote(known))
+		// A key of that name, or a block.
+		if i := strings.Index("."+known+".", "."+e.key+"."); i >= 0 {
+			elsewhere = append(elsewhere, strconv.Quote(known[:i+len(e.key)]))
 		}
 	}
+	elsewhere = slices.Compact(elsewhere)
 	if len(elsewhere) > 0 {
 		d.faultAt(e.at, join(path, e.key), "is not known here; did you mean %s?", strings.Join(elsewhere, " or "))
 		return
@@ -330,6 +383,9 @@ func wantedOf(v reflect.Value) string {
 		}
 		return "a mapping with the keys " + strings.Join(keys, ", ")
 	}
+	if v.Kind() == reflect.Bool {
+		return "true or false"
+	}
 	return "a whole number in decimal"
 }
 
@@ -360,6 +416,8 @@ func Keys() []string {
 				keys = append(keys, key)
 			case ft.Kind() == reflect.Struct:
 				walk(key, ft)
+			case ft.Kind() == reflect.Pointer:
+				walk(key, ft.Elem())
 			case ft.Kind() == reflect.Slice && ft.Elem() == reflect.TypeFor[Listener]():
 				walk(key+"[]", ft.Elem())
 			default:

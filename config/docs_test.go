@@ -14,14 +14,21 @@ import (
 // defaultOf returns the default of a key as a file would have it, "none" without one.
 func defaultOf(t *testing.T, key string) string {
 	t.Helper()
-	if strings.HasPrefix(key, "listeners[].") {
-		if key == "listeners[].first_node_id" {
-			return "`0`"
-		}
-		return "none"
-	}
 	v := reflect.ValueOf(Defaults())
+	inListener, ok := strings.CutPrefix(key, "listeners[].")
+	if ok {
+		listener := &Listener{}
+		listener.setDefaults()
+		key, v = inListener, reflect.ValueOf(listener).Elem()
+	}
+	if key == "first_node_id" {
+		return "`0`"
+	}
 	for name := range strings.SplitSeq(key, ".") {
+		if v.Kind() == reflect.Pointer {
+			v = reflect.New(v.Type().Elem()).Elem()
+			setDefaults(v)
+		}
 		for _, f := range fieldsOf(v.Type()) {
 			if f.key == name {
 				v = v.Field(f.index)
@@ -29,7 +36,7 @@ func defaultOf(t *testing.T, key string) string {
 			}
 		}
 	}
-	if v.IsZero() {
+	if v.IsZero() && v.Kind() != reflect.Bool {
 		return "none"
 	}
 	return "`" + fmt.Sprint(v.Interface()) + "`"
@@ -86,9 +93,12 @@ func TestExampleFile(t *testing.T) {
 	want.Listeners = []Listener{
 		{
 			Name: "clients", Bootstrap: HostPort{"0.0.0.0", 9192}, Nodes: PortRange{"0.0.0.0", 9200, 9209},
-			AdvertisedHost: "kafka.example.com",
+			AdvertisedHost: "kafka.example.com", ProxyProtocol: ProxyProtocolOff,
 		},
-		{Name: "sidecar", Direct: Routes{{HostPort{"10.0.0.10", 9092}, HostPort{"10.0.0.10", 19092}, "10.0.0.10:9092"}}},
+		{
+			Name: "sidecar", ProxyProtocol: ProxyProtocolOff,
+			Direct: Routes{{HostPort{"10.0.0.10", 9092}, HostPort{"10.0.0.10", 19092}, "10.0.0.10:9092"}},
+		},
 	}
 	want.Tiering.TieredTopics = []TopicName{"orders", "payments"}
 	if !reflect.DeepEqual(got, &want) {
@@ -97,7 +107,8 @@ func TestExampleFile(t *testing.T) {
 }
 
 // What the example has commented out is every other key at its default: with the
-// comments taken away the file means the same.
+// comments taken away the file means the same. The keys of the blocks tls and sasl, which
+// have no default, stand three spaces behind the # and stay where they are.
 func TestExampleFileShowsDefaults(t *testing.T) {
 	text, err := os.ReadFile(examplePath)
 	if err != nil {
@@ -111,6 +122,10 @@ func TestExampleFileShowsDefaults(t *testing.T) {
 	var full strings.Builder
 	for line := range strings.Lines(string(text)) {
 		bare := strings.TrimLeft(line, "- ")
+		if inBlock, ok := strings.CutPrefix(bare, "#   "); ok {
+			key, _, _ := strings.Cut(inBlock, ":")
+			seen[key] = seen[key] || keys[key]
+		}
 		key, _, _ := strings.Cut(strings.TrimPrefix(bare, "# "), ":")
 		if rest, isComment := strings.CutPrefix(bare, "# "); isComment && keys[key] {
 			line = line[:len(line)-len(bare)] + rest

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 
@@ -26,10 +27,11 @@ func Load(path string) (*Config, error) {
 	return Parse(path, data)
 }
 
-// Parse checks data and returns it with every default filled in. file is the name that
-// stands before each fault. Its error is an *Error.
+// Parse checks data, and the files that it names, and returns it with every default
+// filled in. file is the name that stands before each fault; names of files in data
+// begin in its folder. Its error is an *Error.
 func Parse(file string, data []byte) (*Config, error) {
-	d := &decoder{places: map[string]place{}, texts: map[string]string{}, faulty: map[string]bool{}}
+	d := &decoder{folder: filepath.Dir(file), places: map[string]place{}, texts: map[string]string{}, faulty: map[string]bool{}}
 	c := Defaults()
 	d.document(data, &c)
 	if len(d.faults) > 0 {

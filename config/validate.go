@@ -20,6 +20,7 @@ func (d *decoder) validate(c *Config) {
 	d.overlaps(binds)
 	d.loops(c, binds)
 	d.numbers(c)
+	d.security(c)
 	for i, topic := range c.Tiering.TieredTopics {
 		if path := fmt.Sprintf("tiering.tiered_topics[%d]", i); d.given(path) && slices.Contains(internalTopics, topic) {
 			d.fault(path, "%q is an internal topic, which Kafka never tiers; wanted topics of your own", topic)
@@ -325,7 +326,10 @@ func (d *decoder) numbers(c *Config) {
 		{"limits.max_request_bytes", int64(c.Limits.MaxRequestBytes), wantSize, "no request would be let through"},
 		{"limits.max_response_bytes", int64(c.Limits.MaxResponseBytes), wantSize, "no response would be let through"},
 		{"limits.max_held_bytes", int64(c.Limits.MaxHeldBytes), wantSize, "no answer could be changed"},
+		{"limits.max_buffered_bytes", int64(c.Limits.MaxBufferedBytes), wantSize, "no answer could be changed"},
 		{"limits.max_inflight", int64(c.Limits.MaxInflight), "a number of requests above zero", "no request would be read"},
+		{"limits.max_handshakes", int64(c.Limits.MaxHandshakes), "a number of handshakes above zero", "no client could speak TLS"},
+		{"limits.handshake_timeout", int64(c.Limits.HandshakeTimeout), wantDuration, "no handshake could end in time"},
 		{"limits.dial_timeout", int64(c.Limits.DialTimeout), wantDuration, "no broker could be reached in time"},
 		{"limits.verdict_timeout", int64(c.Limits.VerdictTimeout), wantDuration, "every look-up would end as unknown"},
 		{"limits.linger_timeout", int64(c.Limits.LingerTimeout), wantDuration, "a connection would be cut before its last answer"},
@@ -335,9 +339,38 @@ func (d *decoder) numbers(c *Config) {
 			d.fault(n.path, "%q is not above zero: %s; wanted %s", d.texts[n.path], n.why, n.wanted)
 		}
 	}
+	for _, n := range []struct {
+		path  string
+		value int64
+		means string
+	}{
+		{"limits.max_pipes", int64(c.Limits.MaxPipes), "none, so that bytes are copied"},
+		{"limits.max_sessions", int64(c.Limits.MaxSessions), "no bound"},
+		{"limits.max_sessions_per_client", int64(c.Limits.MaxSessionsPerClient), "no bound"},
+		{"limits.accept_rate", int64(c.Limits.AcceptRate), "no bound"},
+		{"limits.idle_timeout", int64(c.Limits.IdleTimeout), "never"},
+	} {
+		if d.given(n.path) && n.value < 0 {
+			d.fault(n.path, "%q is below zero; wanted a number above it, or 0 for %s", d.texts[n.path], n.means)
+		}
+	}
+	d.bufferLimit(c.Limits)
 	d.frameLimit("limits.max_request_bytes", c.Limits.MaxRequestBytes)
 	d.frameLimit("limits.max_response_bytes", c.Limits.MaxResponseBytes)
 	d.frameLimit("limits.max_held_bytes", c.Limits.MaxHeldBytes)
+}
+
+// bufferLimit refuses a bound for all connections that one frame of one would break.
+func (d *decoder) bufferLimit(l Limits) {
+	path := "limits.max_buffered_bytes"
+	if d.faulty[path] || d.faulty["limits.max_held_bytes"] || l.MaxBufferedBytes >= l.MaxHeldBytes {
+		return
+	}
+	if !d.given(path) {
+		path = "limits.max_held_bytes"
+	}
+	d.fault(path, "%q: max_buffered_bytes (%v) is less than max_held_bytes (%v), so that a frame could never be as large as allowed; "+
+		"wanted several times as much", d.texts[path], l.MaxBufferedBytes, l.MaxHeldBytes)
 }
 
 func (d *decoder) frameLimit(path string, size Size) {

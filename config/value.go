@@ -34,6 +34,11 @@ const (
 	wantDuration  = `a time above zero with its unit, such as 500ms, 10s or 5m`
 	wantSize      = `a number of bytes, such as 33554432 or 32MiB (KiB, MiB and GiB are known)`
 	wantName      = `letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`
+	wantFile      = `the name of a file, absolute or from the folder of this one`
+	wantCertFile  = `a PEM file with the certificate, its intermediates behind it`
+	wantKeyFile   = `a PEM file with the key of the certificate, without a passphrase`
+	wantText      = `text; a number needs quotes`
+	wantEnv       = `the name of an environment variable, such as KAFKA_PASSWORD`
 	wantTopic     = `a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`
 )
 

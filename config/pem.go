@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// FileFault is what is wrong with a file that the configuration names.
+type FileFault struct {
+	File File
+	// Problem goes on after the name: "cannot be read: ...".
+	Problem string
+}
+
+// Error is the name and the problem.
+func (e *FileFault) Error() string { return fmt.Sprintf("%q %s", e.File, e.Problem) }
+
+// maxFileBytes bounds a file of certificates: the system's own bundles have 250 KB.
+const maxFileBytes = 16 << 20
+
+func readFile(name File) ([]byte, error) {
+	f, err := os.Open(string(name))
+	var text []byte
+	if err == nil {
+		defer func() { _ = f.Close() }()
+		text, err = io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	}
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err // the name is there already
+		}
+		return nil, &FileFault{name, "cannot be read: " + err.Error()}
+	}
+	if len(text) > maxFileBytes {
+		return nil, &FileFault{name, "is larger than 16 MiB"}
+	}
+	return text, nil
+}
+
+// ReadKeyPair reads a certificate, with what comes behind it, and its key. The errors are
+// *FileFault. It may be called at any time by any goroutine: files change.
+func ReadKeyPair(certFile, keyFile File) (tls.Certificate, error) {
+	certs, err := readFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	if _, err := certificates(certFile, certs); err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	if problem := keyProblem(key); problem != "" {
+		return tls.Certificate{}, &FileFault{keyFile, problem}
+	}
+	pair, err := tls.X509KeyPair(certs, key)
+	switch {
+	case err == nil:
+		return pair, nil
+	case strings.Contains(err.Error(), "does not match"):
+		return tls.Certificate{}, &FileFault{keyFile, fmt.Sprintf("is not the key of the certificate in %q", certFile)}
+	default:
+		return tls.Certificate{}, &FileFault{keyFile, "has a key that cannot be used: " + strings.TrimPrefix(err.Error(), "tls: ")}
+	}
+}
+
+// keyProblem says why a file cannot be a key, or nothing.
+func keyProblem(text []byte) string {
+	var kinds []string
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
+			return "has a key with a passphrase; wanted one without (openssl pkey -in OLD -out NEW)"
+		}
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return ""
+		}
+		kinds = append(kinds, block.Type)
+	}
+	if len(kinds) == 0 {
+		return "is no PEM file; wanted one that begins with -----BEGIN PRIVATE KEY-----"
+	}
+	return fmt.Sprintf("has no key but only %s; wanted a block PRIVATE KEY", strings.Join(kinds, ", "))
+}
+
+// ReadCAs reads the certificates of authorities. The errors are *FileFault. It may be
+// called at any time by any goroutine.
+func ReadCAs(file File) (*x509.CertPool, []*x509.Certificate, error) {
+	text, err := readFile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := certificates(file, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	pool := x509.NewCertPool()
+	for _, c := range list {
+		pool.AddCert(c)
+	}
+	return pool, list, nil
+}
+
+// certificates returns those of a PEM file, at least one.
+func certificates(file File, text []byte) ([]*x509.Certificate, error) {
+	var list []*x509.Certificate
+	var kinds []string
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			kinds = append(kinds, block.Type)
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, &FileFault{file, fmt.Sprintf("has a certificate, number %d, that cannot be read: %s",
+				len(list)+1, strings.TrimPrefix(err.Error(), "x509: "))}
+		}
+		list = append(list, c)
+	}
+	switch {
+	case len(list) > 0:
+		return list, nil
+	case len(kinds) > 0:
+		return nil, &FileFault{file, fmt.Sprintf("has no certificate but only %s; wanted a block CERTIFICATE", strings.Join(kinds, ", "))}
+	case bytes.HasPrefix(text, []byte{0x30}):
+		return nil, &FileFault{file, "is a binary file (DER or PKCS #12); wanted PEM, which begins with -----BEGIN CERTIFICATE-----"}
+	default:
+		return nil, &FileFault{file, "is no PEM file; wanted one that begins with -----BEGIN CERTIFICATE-----"}
+	}
+}

@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// ListenerTLS says how clients speak TLS to a listener.
+type ListenerTLS struct {
+	// CertFile has the certificate that clients are shown, its intermediates behind it,
+	// and KeyFile its key; both PEM.
+	CertFile File `yaml:"cert_file"`
+	KeyFile  File `yaml:"key_file"`
+	// ClientCAFile has the authorities of clients' certificates, PEM.
+	ClientCAFile File `yaml:"client_ca_file"`
+	// ClientAuth says whether clients need a certificate. Parse fills in what follows
+	// from ClientCAFile.
+	ClientAuth ClientAuth `yaml:"client_auth"`
+	// MinVersion is the oldest version that is spoken.
+	MinVersion TLSVersion `yaml:"min_version"`
+}
+
+func (t *ListenerTLS) setDefaults() { t.MinVersion = TLSVersion12 }
+
+// UpstreamTLS says how TLS is spoken to brokers.
+type UpstreamTLS struct {
+	// CAFile has the authorities of brokers' certificates, PEM; empty: the system's.
+	CAFile File `yaml:"ca_file"`
+	// CertFile and KeyFile are what brokers are shown; empty: nothing.
+	CertFile File `yaml:"cert_file"`
+	KeyFile  File `yaml:"key_file"`
+	// ServerName is the name that every broker's certificate must have; empty: the host
+	// that was dialed.
+	ServerName Host `yaml:"server_name"`
+	// InsecureSkipVerify takes every certificate.
+	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
+	// MinVersion is the oldest version that is spoken.
+	MinVersion TLSVersion `yaml:"min_version"`
+}
+
+func (t *UpstreamTLS) setDefaults() { t.MinVersion = TLSVersion12 }
+
+// SASL is how the service client authenticates.
+type SASL struct {
+	Mechanism SASLMechanism `yaml:"mechanism"`
+	Username  Text          `yaml:"username"`
+	// PasswordFile or PasswordEnv, an environment variable, holds the password; one of
+	// them is set.
+	PasswordFile File    `yaml:"password_file"`
+	PasswordEnv  EnvName `yaml:"password_env"`
+}
+
+// Password reads the password anew, so that one that was changed is used from the next
+// authentication on. A line end behind it is not part of it. Safe for any goroutine.
+func (s *SASL) Password() (string, error) {
+	if s.PasswordEnv != "" {
+		password, ok := os.LookupEnv(string(s.PasswordEnv))
+		switch {
+		case !ok:
+			return "", fmt.Errorf("%q is not in the environment", s.PasswordEnv)
+		case password == "":
+			return "", fmt.Errorf("%q is empty", s.PasswordEnv)
+		}
+		return password, nil
+	}
+	text, err := readFile(s.PasswordFile)
+	if err != nil {
+		return "", err
+	}
+	text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))
+	if len(text) == 0 {
+		return "", &FileFault{s.PasswordFile, "is empty"}
+	}
+	return string(text), nil
+}
+
+// File is the name of a file; Parse makes it one that does not hang on the working
+// directory more than that of the configuration does.
+type File string
+
+func (*File) wanted() string { return wantFile }
+
+func (f *File) parse(text string) error {
+	if text == "" || strings.ContainsRune(text, 0) {
+		return fmt.Errorf("is no name of a file; wanted %s", wantFile)
+	}
+	*f = File(text)
+	return nil
+}
+
+// Text is any text that is not empty.
+type Text string
+
+func (*Text) wanted() string { return wantText }
+
+func (t *Text) parse(text string) error {
+	if text == "" {
+		return fmt.Errorf("is empty; wanted %s", wantText)
+	}
+	*t = Text(text)
+	return nil
+}
+
+// EnvName is the name of an environment variable.
+type EnvName string
+
+func (*EnvName) wanted() string { return wantEnv }
+
+func (n *EnvName) parse(text string) error {
+	if text == "" || strings.ContainsAny(text, "=\x00") {
+		return fmt.Errorf("is no name of an environment variable; wanted %s", wantEnv)
+	}
+	*n = EnvName(text)
+	return nil
+}
+
+// ClientAuth says whether clients of a listener need a certificate.
+type ClientAuth string
+
+const (
+	// ClientAuthNone asks for no certificate.
+	ClientAuthNone ClientAuth = "none"
+	// ClientAuthRequest asks for one; a client may have none, but not a wrong one.
+	ClientAuthRequest ClientAuth = "request"
+	// ClientAuthRequire refuses clients without one.
+	ClientAuthRequire ClientAuth = "require"
+)
+
+func (*ClientAuth) wanted() string { return "none, request or require" }
+
+func (a *ClientAuth) parse(text string) error {
+	return parseOneOf(a, text, ClientAuthNone, ClientAuthRequest, ClientAuthRequire)
+}
+
+// TLSVersion is a version of TLS.
+type TLSVersion string
+
+// The versions that are spoken: those before 1.2 are broken (RFC 8996).
+const (
+	TLSVersion12 TLSVersion = "1.2"
+	TLSVersion13 TLSVersion = "1.3"
+)
+
+func (*TLSVersion) wanted() string { return `"1.2" or "1.3"` }
+
+func (v *TLSVersion) parse(text string) error {
+	return parseOneOf(v, text, TLSVersion12, TLSVersion13)
+}
+
+// SASLMechanism is a mechanism of the service client.
+type SASLMechanism string
+
+// The mechanisms that need a name and a password only.
+const (
+	SASLPlain       SASLMechanism = "PLAIN"
+	SASLScramSHA256 SASLMechanism = "SCRAM-SHA-256"
+	SASLScramSHA512 SASLMechanism = "SCRAM-SHA-512"
+)
+
+func (*SASLMechanism) wanted() string { return "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" }
+
+func (m *SASLMechanism) parse(text string) error {
+	return parseOneOf(m, text, SASLPlain, SASLScramSHA256, SASLScramSHA512)
+}
+
+// ProxyProtocol says whether clients' connections begin with a PROXY protocol header.
+type ProxyProtocol string
+
+const (
+	// ProxyProtocolOff: they do not.
+	ProxyProtocolOff ProxyProtocol = "off"
+	// ProxyProtocolOptional reads one where there is one.
+	ProxyProtocolOptional ProxyProtocol = "optional"
+	// ProxyProtocolRequired refuses connections without.
+	ProxyProtocolRequired ProxyProtocol = "required"
+)
+
+func (*ProxyProtocol) wanted() string { return "off, optional or required" }
+
+func (p *ProxyProtocol) parse(text string) error {
+	return parseOneOf(p, text, ProxyProtocolOff, ProxyProtocolOptional, ProxyProtocolRequired)
+}
+
+// SendProxyProtocol is the version of a PROXY protocol header.
+type SendProxyProtocol string
+
+const (
+	// SendProxyProtocolOff sends none.
+	SendProxyProtocolOff SendProxyProtocol = "off"
+	// SendProxyProtocolV1 sends the readable form.
+	SendProxyProtocolV1 SendProxyProtocol = "v1"
+	// SendProxyProtocolV2 sends the binary form.
+	SendProxyProtocolV2 SendProxyProtocol = "v2"
+)
+
+func (*SendProxyProtocol) wanted() string { return "off, v1 or v2" }
+
+func (p *SendProxyProtocol) parse(text string) error {
+	return parseOneOf(p, text, SendProxyProtocolOff, SendProxyProtocolV1, SendProxyProtocolV2)
+}

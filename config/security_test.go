@@ -1,0 +1,224 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"tiergate/loadtest/authority"
+)
+
+// files writes files into a new folder and returns it.
+func files(t *testing.T, contents map[string][]byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range contents {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// certificateFiles are two pairs of one authority, and what can be wrong with a file.
+func certificateFiles(t *testing.T) string {
+	t.Helper()
+	ca, err := authority.New("test CA")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := ca.Issue(authority.Leaf{Name: "a", Hosts: []string{"kafka.example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := ca.Issue(authority.Leaf{Name: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files(t, map[string][]byte{
+		"ca.pem": ca.PEM(), "a.pem": a.CertPEM, "a.key": a.KeyPEM, "b.key": b.KeyPEM, "both.pem": a.Keystore(),
+		"der": a.Certificate.Raw, "text": []byte("hello\n"), "empty": nil, "password": []byte("secret\r\n"), "newline": []byte("\n"),
+		"locked.key": []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"),
+		"torn.pem":   []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+		"odd.key":    []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
+		"rsa.key":    rsaKey(t),
+	})
+}
+
+// rsaKey is a key in the form before PKCS #8.
+func rsaKey(t *testing.T) []byte {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+}
+
+// secured is a file with blocks put in at the places where they belong.
+func secured(upstream, listener string) string {
+	return "upstream:\n  bootstrap_servers: [\"kafka-0:9092\"]\n" + upstream +
+		"listeners:\n  - name: a\n    direct: {\"0.0.0.0:9092\": \"kafka-0:9092\"}\n" + listener
+}
+
+func TestSecurity(t *testing.T) {
+	dir := certificateFiles(t)
+	t.Setenv("TIERGATE_TEST_PASSWORD", "from the environment")
+	in := func(name string) File { return File(filepath.Join(dir, name)) }
+	for _, c := range []struct {
+		upstream, listener string
+		wantUpstream       *UpstreamTLS
+		wantSASL           *SASL
+		wantListener       *ListenerTLS
+	}{
+		{"  tls: {}\n", "", &UpstreamTLS{MinVersion: "1.2"}, nil, nil},
+		{
+			"  tls: {ca_file: ca.pem, cert_file: both.pem, key_file: both.pem, server_name: kafka.internal, min_version: 1.3}\n", "",
+			&UpstreamTLS{CAFile: in("ca.pem"), CertFile: in("both.pem"), KeyFile: in("both.pem"), ServerName: "kafka.internal", MinVersion: "1.3"},
+			nil, nil,
+		},
+		{
+			"  tls: {insecure_skip_verify: true}\n  sasl: {mechanism: PLAIN, username: u, password_file: password}\n", "",
+			&UpstreamTLS{InsecureSkipVerify: true, MinVersion: "1.2"},
+			&SASL{Mechanism: "PLAIN", Username: "u", PasswordFile: in("password")}, nil,
+		},
+		{
+			"  sasl: {mechanism: SCRAM-SHA-512, username: \"42\", password_env: TIERGATE_TEST_PASSWORD}\n",
+			"    tls: {cert_file: a.pem, key_file: a.key}\n", nil,
+			&SASL{Mechanism: "SCRAM-SHA-512", Username: "42", PasswordEnv: "TIERGATE_TEST_PASSWORD"},
+			&ListenerTLS{CertFile: in("a.pem"), KeyFile: in("a.key"), ClientAuth: "none", MinVersion: "1.2"},
+		},
+		{
+			"", "    tls: {cert_file: " + dir + "/a.pem, key_file: a.key, client_ca_file: ca.pem, min_version: \"1.3\"}\n", nil, nil,
+			&ListenerTLS{CertFile: in("a.pem"), KeyFile: in("a.key"), ClientCAFile: in("ca.pem"), ClientAuth: "require", MinVersion: "1.3"},
+		},
+		{
+			"", "    tls: {cert_file: a.pem, key_file: a.key, client_ca_file: ca.pem, client_auth: request}\n", nil, nil,
+			&ListenerTLS{CertFile: in("a.pem"), KeyFile: in("a.key"), ClientCAFile: in("ca.pem"), ClientAuth: "request", MinVersion: "1.2"},
+		},
+	} {
+		got, err := Parse(filepath.Join(dir, "f"), []byte(secured(c.upstream, c.listener)))
+		if err != nil {
+			t.Errorf("%s%s: %v", c.upstream, c.listener, err)
+			continue
+		}
+		if u, l := got.Upstream, got.Listeners[0].TLS; !reflect.DeepEqual(u.TLS, c.wantUpstream) || !reflect.DeepEqual(u.SASL, c.wantSASL) ||
+			!reflect.DeepEqual(l, c.wantListener) {
+			t.Errorf("%s%s: got %+v, %+v, %+v\nwant %+v, %+v, %+v", c.upstream, c.listener, u.TLS, u.SASL, l,
+				c.wantUpstream, c.wantSASL, c.wantListener)
+		}
+	}
+}
+
+func TestSecurityFaults(t *testing.T) {
+	dir := certificateFiles(t)
+	t.Setenv("TIERGATE_TEST_PASSWORD", "")
+	check := func(yaml string, want ...string) {
+		t.Helper()
+		_, err := Parse(filepath.Join(dir, "f"), []byte(yaml))
+		got := "no fault"
+		if err != nil {
+			got = strings.ReplaceAll(err.Error(), dir+"/", "")
+		}
+		if got != strings.Join(want, "\n") {
+			t.Errorf("%s\ngot:\n%s\nwant:\n%s", yaml, got, strings.Join(want, "\n"))
+		}
+	}
+	const certWanted = "wanted a PEM file with the certificate, its intermediates behind it"
+	const keyWanted = "wanted a PEM file with the key of the certificate, without a passphrase"
+
+	listener := func(block string, want ...string) { t.Helper(); check(secured("", "    tls: "+block+"\n"), want...) }
+	keys := "a mapping with the keys cert_file, key_file, client_ca_file, client_auth, min_version"
+	listener("", "f:6:10: listeners[0].tls: has no keys; wanted "+keys+", {} for one with all defaults, or leave the key out")
+	listener("true", "f:6:10: listeners[0].tls: true is a truth value; wanted "+keys)
+	listener("{}", "f:6:10: listeners[0].tls.cert_file: is missing; "+certWanted, "f:6:10: listeners[0].tls.key_file: is missing; "+keyWanted)
+	listener("{cert_file: a.pem}", "f:6:10: listeners[0].tls.key_file: is missing; "+keyWanted)
+	listener("{cert_file: a.pem, key_file: none.key}", `f:6:39: listeners[0].tls.key_file: "none.key" cannot be read: no such file or directory`)
+	listener("{cert_file: none.pem, key_file: a.key}", `f:6:22: listeners[0].tls.cert_file: "none.pem" cannot be read: no such file or directory`)
+	listener("{cert_file: ., key_file: a.key}", `f:6:22: listeners[0].tls.cert_file: "`+dir+`" cannot be read: is a directory`)
+	listener("{cert_file: a.pem, key_file: b.key}", `f:6:39: listeners[0].tls.key_file: "b.key" is not the key of the certificate in "a.pem"`)
+	listener("{cert_file: a.pem, key_file: rsa.key}", `f:6:39: listeners[0].tls.key_file: "rsa.key" is not the key of the certificate in "a.pem"`)
+	listener("{cert_file: a.key, key_file: a.pem}",
+		`f:6:22: listeners[0].tls.cert_file: "a.key" has no certificate but only PRIVATE KEY; wanted a block CERTIFICATE`)
+	listener("{cert_file: a.pem, key_file: a.pem}",
+		`f:6:22: listeners[0].tls.cert_file: "a.pem" has no key but only CERTIFICATE; wanted a block PRIVATE KEY`)
+	listener("{cert_file: a.pem, key_file: locked.key}", `f:6:39: listeners[0].tls.key_file: "locked.key" has a key with a passphrase; `+
+		`wanted one without (openssl pkey -in OLD -out NEW)`)
+	listener("{cert_file: a.pem, key_file: odd.key}",
+		`f:6:39: listeners[0].tls.key_file: "odd.key" has a key that cannot be used: failed to parse private key`)
+	listener("{cert_file: a.pem, key_file: text}",
+		`f:6:39: listeners[0].tls.key_file: "text" is no PEM file; wanted one that begins with -----BEGIN PRIVATE KEY-----`)
+	listener("{cert_file: der, key_file: a.key}", `f:6:22: listeners[0].tls.cert_file: "der" is a binary file (DER or PKCS #12); `+
+		`wanted PEM, which begins with -----BEGIN CERTIFICATE-----`)
+	listener("{cert_file: torn.pem, key_file: a.key}",
+		`f:6:22: listeners[0].tls.cert_file: "torn.pem" has a certificate, number 1, that cannot be read: malformed certificate`)
+	listener("{cert_file: a.pem, key_file: a.key, client_ca_file: empty}",
+		`f:6:62: listeners[0].tls.client_ca_file: "empty" is no PEM file; wanted one that begins with -----BEGIN CERTIFICATE-----`)
+	listener("{cert_file: a.pem, key_file: a.key, client_auth: require}",
+		`f:6:59: listeners[0].tls.client_auth: "require" needs client_ca_file, the authorities that clients' certificates are checked with`)
+	listener("{cert_file: a.pem, key_file: a.key, client_ca_file: ca.pem, client_auth: none}",
+		`f:6:62: listeners[0].tls.client_ca_file: is of no use with client_auth: none; remove one of them`)
+	listener("{cert_file: a.pem, key_file: a.key, client_auth: required, min_version: 1.1}",
+		`f:6:59: listeners[0].tls.client_auth: "required" is not known; wanted none, request or require`,
+		`f:6:82: listeners[0].tls.min_version: "1.1" is not known; wanted "1.2" or "1.3"`)
+	listener("{cert: a.pem, key_file: a.key}", "f:6:10: listeners[0].tls.cert_file: is missing; "+certWanted,
+		`f:6:11: listeners[0].tls.cert: is not known; wanted one of cert_file, key_file, client_ca_file, client_auth, min_version`)
+	check(secured("", "    proxy_protocol: true\n"), `f:6:21: listeners[0].proxy_protocol: true is a truth value; wanted off, optional or required`)
+
+	upstream := func(block string, want ...string) { t.Helper(); check(secured("  "+block+"\n", ""), want...) }
+	upstream("tls:", "f:3:7: upstream.tls: has no keys; wanted a mapping with the keys ca_file, cert_file, key_file, server_name, "+
+		"insecure_skip_verify, min_version, {} for one with all defaults, or leave the key out")
+	upstream("tls: {ca_file: none.pem}", `f:3:18: upstream.tls.ca_file: "none.pem" cannot be read: no such file or directory`)
+	upstream("tls: {cert_file: a.pem}", "f:3:8: upstream.tls.key_file: is missing beside cert_file; "+keyWanted)
+	upstream("tls: {key_file: a.key}", "f:3:8: upstream.tls.cert_file: is missing beside key_file; "+certWanted)
+	upstream("tls: {cert_file: a.pem, key_file: b.key}", `f:3:37: upstream.tls.key_file: "b.key" is not the key of the certificate in "a.pem"`)
+	upstream("tls: {insecure_skip_verify: yes}", `f:3:31: upstream.tls.insecure_skip_verify: "yes" is text; wanted true or false`)
+	upstream("tls: {insecure_skip_verify: true, ca_file: ca.pem, server_name: \"*\"}",
+		`f:3:46: upstream.tls.ca_file: is of no use with insecure_skip_verify: true, which takes every certificate; remove one of them`,
+		`f:3:67: upstream.tls.server_name: "*" is a wildcard; wanted the name in the brokers' certificates`)
+	upstream("send_proxy_protocol: v3", `f:3:24: upstream.send_proxy_protocol: "v3" is not known; wanted off, v1 or v2`)
+	upstream("sasl: {}", "f:3:9: upstream.sasl.mechanism: is missing; wanted PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+		"f:3:9: upstream.sasl.username: is missing; wanted text; a number needs quotes",
+		"f:3:9: upstream.sasl: has no password; wanted password_file, or password_env with the name of an environment variable")
+	upstream("sasl: {mechanism: GSSAPI, username: 7, password_file: newline}",
+		`f:3:21: upstream.sasl.mechanism: "GSSAPI" is not known; wanted PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512`,
+		"f:3:39: upstream.sasl.username: 7 is a number; wanted text; a number needs quotes",
+		`f:3:57: upstream.sasl.password_file: "newline" is empty`)
+	upstream("sasl: {mechanism: PLAIN, username: u, password_env: TIERGATE_TEST_NONE}",
+		`f:3:55: upstream.sasl.password_env: "TIERGATE_TEST_NONE" is not in the environment`)
+	upstream("sasl: {mechanism: PLAIN, username: u, password_env: TIERGATE_TEST_PASSWORD}",
+		`f:3:55: upstream.sasl.password_env: "TIERGATE_TEST_PASSWORD" is empty`)
+	upstream("sasl: {mechanism: PLAIN, username: u, password_file: password, password_env: TIERGATE_TEST_PASSWORD}",
+		`f:3:80: upstream.sasl.password_env: stands beside password_file; wanted one of them`)
+	upstream("sasl: {mechanism: PLAIN, username: u, password: secret}",
+		"f:3:9: upstream.sasl: has no password; wanted password_file, or password_env with the name of an environment variable",
+		`f:3:41: upstream.sasl.password: is not known; wanted one of mechanism, username, password_file, password_env`)
+}
+
+// A password is read each time, without the end of the line behind it.
+func TestPasswordIsReadEachTime(t *testing.T) {
+	dir := files(t, map[string][]byte{"p": []byte(" one \r\n")})
+	t.Setenv("TIERGATE_TEST_PASSWORD", "env\n")
+	fromFile, fromEnv := &SASL{PasswordFile: File(dir + "/p")}, &SASL{PasswordEnv: "TIERGATE_TEST_PASSWORD"}
+	f := func(s *SASL, want string) {
+		t.Helper()
+		if got, err := s.Password(); got != want || err != nil {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	f(fromFile, " one ")
+	f(fromEnv, "env\n")
+	if err := authority.Write(dir+"/p", []byte("two\n\n")); err != nil {
+		t.Fatal(err)
+	}
+	f(fromFile, "two\n")
+}
