@@ -35,6 +35,8 @@ type broker struct {
 	maxVersion int16
 	logs       map[string][]*tierlog.Log
 	denied     map[string]bool
+	// client, unless nil, is the client id that every request must carry.
+	client []byte
 	// throttle is put into every answer and then taken from the front.
 	throttle []int32
 	// requests counts what it answered, lagging the answers where nativeAnswer is not
@@ -54,6 +56,9 @@ func (b *broker) answer(frame []byte) []byte {
 
 func (b *broker) respond(frame []byte) []byte {
 	b.requests++
+	if clientID, _, err := codec.RequestBody(frame, codec.Flexible); b.client != nil && !slices.Equal(clientID, b.client) {
+		b.t.Fatalf("client id %q, %v, want %q\nframe: %x", clientID, err, b.client, frame)
+	}
 	var throttle int32
 	if len(b.throttle) > 0 {
 		throttle, b.throttle = b.throttle[0], b.throttle[1:]

@@ -28,8 +28,9 @@ package pendingupload
 //
 // Source: LeaderEpochFileCache.endOffsetFor and epochForOffset; KIP-320.
 const (
-	// candidatesPerRound bounds a round whatever the number of partitions: 13 bytes each
-	// in the request, 19 in the answer, 0.4 and 0.6 MiB in all.
+	// candidatesPerRound bounds a round: 13 bytes each in the request, 19 in the answer, 0.4
+	// and 0.6 MiB in all. Only a request of more than 8192 partitions that all need a search
+	// exceeds it, by minCandidates for each, less than four times its own size.
 	candidatesPerRound = 32768
 	// A partition gets no more than maxCandidates, since more would not save a round, and
 	// no fewer than minCandidates, which halve what is left.

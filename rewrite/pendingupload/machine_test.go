@@ -196,7 +196,7 @@ func TestDebuggingReplicaAtFollower(t *testing.T) {
 
 // TestNewKeepsNothing: the client's frame is the caller's again after New.
 func TestNewKeepsNothing(t *testing.T) {
-	b := &broker{t: t, maxVersion: 10, logs: map[string][]*tierlog.Log{"t": {uploadedLog(3)}}}
+	b := &broker{t: t, maxVersion: 10, logs: map[string][]*tierlog.Log{"t": {uploadedLog(3)}}, client: []byte("client")}
 	frame := encodeRequest(listOffsetsRequest(0, -1, pending("t", 0)), []byte("client"), 5)
 	before := slices.Clone(frame)
 	m, err := New(frame, 10)

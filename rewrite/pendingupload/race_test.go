@@ -70,7 +70,7 @@ func TestModelOfRaces(t *testing.T) {
 			frame := encodeRequest(listOffsetsRequest(isolation, replicaID, askings...), nil, 1)
 			got, _ := run(t, frame, 10, b, func() {
 				for _, w := range all {
-					for range evenly(t, 3, "moves") {
+					for range evenly(t, 5, "moves") {
 						m := oneOf(t, "move", moves...)
 						m.on(t, w.log)
 						w.note(m.name)
