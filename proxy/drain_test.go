@@ -267,7 +267,7 @@ func TestStartBindsAllOrNone(t *testing.T) {
 type panicking struct{ noVerdicts }
 
 func (panicking) Advertised(int32) (string, int32, bool) { panic("a defect in Advertised") }
-func (panicking) Growth() int { panic("a defect in Growth") }
+func (panicking) Growth() int                            { panic("a defect in Growth") }
 
 // A panic costs the session in which it happens, wherever it does, and no other.
 func TestPanicCostsOneSession(t *testing.T) {

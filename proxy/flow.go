@@ -185,7 +185,7 @@ func (f *flow) keep(rest []byte) {
 
 // walk reads the frames in window, writes on what passes, and returns how far it got.
 // It stops early at a head that is not whole (starved), and when the flow stalls or
-// the other side takes no more.
+// the other side takes no more. What stands before a fault is written on.
 func (f *flow) walk(window []byte) (int, error) {
 	// run is the start of the bytes that pass and are not written yet.
 	run, at := 0, 0
@@ -199,12 +199,14 @@ func (f *flow) walk(window []byte) (int, error) {
 				break
 			}
 			if err != nil {
+				f.to.write(window[run:at])
 				return at, err
 			}
 		}
 		if f.part != partHold {
 			n, err := f.pass(rest)
 			if err != nil {
+				f.to.write(window[run:at])
 				return at, err
 			}
 			at += n
