@@ -94,7 +94,7 @@ func TestDrainIsBounded(t *testing.T) {
 	s := newServer(t, b.dial, rewrite.Rules{})
 	c := connect(t, s)
 	mustWrite(t, c, request(3, 1, 1))
-	awaitOnLoop(t, s, "the request is under way", func(l *loop) bool { return only(l) != nil && only(l).exchanges.len() == 1 })
+	awaitSession(t, s, "the request is under way", func(se *session) bool { return se.exchanges.len() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	drained := draining(s, ctx)
 	awaitOnLoop(t, s, "the loop drains", func(l *loop) bool { return l.draining })
@@ -113,7 +113,7 @@ func TestDrainDoesNotWaitForClientsThatStay(t *testing.T) {
 	mustWrite(t, c, request(3, 1, 1))
 	mustRead(t, c)
 	drained := draining(s, context.Background())
-	awaitOnLoop(t, s, "the session is closing", func(l *loop) bool { return only(l) != nil && only(l).state == stateClosing })
+	awaitSession(t, s, "the session is closing", func(se *session) bool { return se.state == stateClosing })
 	tickAfter(t, s, closingTimeout)
 	if err := <-drained; err != nil {
 		t.Fatal(err)

@@ -271,6 +271,12 @@ func awaitOnLoop(t *testing.T, s *Server, what string, holds func(l *loop) bool)
 	})
 }
 
+// awaitSession polls a condition on the only session of the server's first loop.
+func awaitSession(t *testing.T, s *Server, what string, holds func(se *session) bool) {
+	t.Helper()
+	awaitOnLoop(t, s, what, func(l *loop) bool { return only(l) != nil && holds(only(l)) })
+}
+
 // awaitSessions waits until the server has n sessions.
 func awaitSessions(t *testing.T, s *Server, n int) {
 	t.Helper()

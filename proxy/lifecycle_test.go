@@ -86,7 +86,7 @@ func TestClientEndsWhileDialing(t *testing.T) {
 	c := connect(t, s)
 	mustWrite(t, c, silent)
 	c.Close()
-	awaitOnLoop(t, s, "the end of the client arrives", func(l *loop) bool { return only(l) != nil && only(l).client.hungUp })
+	awaitSession(t, s, "the end of the client arrives", func(se *session) bool { return se.client.hungUp })
 	close(open)
 	if got := <-received; !bytes.Equal(got, silent) {
 		t.Fatalf("the broker got %d bytes, want %d", len(got), len(silent))
@@ -132,7 +132,7 @@ func TestClientResets(t *testing.T) {
 	s := newServer(t, b.dial, rewrite.Rules{}, loggingTo(j))
 	c := connect(t, s)
 	mustWrite(t, c, request(3, 1, 1))
-	awaitOnLoop(t, s, "the request is under way", func(l *loop) bool { return only(l) != nil && only(l).exchanges.len() == 1 })
+	awaitSession(t, s, "the request is under way", func(se *session) bool { return se.exchanges.len() == 1 })
 	reset(c)
 	if err := <-got; err != nil {
 		t.Fatalf("the broker saw %v, want the end", err)
@@ -225,7 +225,7 @@ func TestBrokerClosesAfterItsLastAnswer(t *testing.T) {
 			s := newServer(t, b.dial, rewrite.Rules{}, func(o *Options) { o.MaxPipes = c.pipes })
 			conn := connect(t, s)
 			mustWrite(t, conn, request(1, 11, 1))
-			awaitOnLoop(t, s, "the answer waits for its reader", func(l *loop) bool { return only(l) != nil && only(l).client.owes() })
+			awaitSession(t, s, "the answer waits for its reader", func(se *session) bool { return se.client.owes() })
 			checkAnswer(t, conn, 1, size)
 			if err := ending(t, conn); err != nil {
 				t.Fatal(err)

@@ -354,7 +354,7 @@ func TestClientPipelinesBeforeTheBrokerIsThere(t *testing.T) {
 	c := connect(t, s)
 	played := make(chan error, 1)
 	go func() { played <- playOn(c, script, 9) }()
-	awaitOnLoop(t, s, "the client's bytes arrive", func(l *loop) bool { return only(l) != nil && only(l).client.readable })
+	awaitSession(t, s, "the client's bytes arrive", func(se *session) bool { return se.client.readable })
 	onLoop(t, s.loops[0], func() {
 		if se := only(s.loops[0]); se.state != stateDialing || se.requests.carry != nil || se.client.owed != nil {
 			t.Errorf("the client was read before the broker connection was open: %+v", se.requests)
