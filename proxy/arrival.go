@@ -6,7 +6,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -105,16 +104,16 @@ func (e *endpoint) admit(a *arrival) {
 // greet reads what comes before Kafka's own bytes. The connection is closed in any
 // case; on success its descriptor lives on.
 func (a *arrival) greet(ctx context.Context) error {
-	if err := a.readHeader(ctx); err != nil {
+	err := a.readHeader(ctx)
+	if err != nil {
 		_ = a.conn.Close()
 		return fmt.Errorf("PROXY protocol: %w", err)
 	}
-	var err error
 	if a.endpoint.TLS == nil {
 		a.fd, err = detach(a.conn)
 		return err
 	}
-	a.fd, a.tls, err = handshake(ctx, a.conn, a.prefix, tls.Server, a.endpoint.TLS())
+	a.fd, a.tls, err = handshake(ctx, a.conn, a.prefix, PeerClient, a.endpoint.TLS())
 	a.prefix = nil
 	return err
 }
@@ -139,6 +138,8 @@ func (a *arrival) readHeader(ctx context.Context) error {
 			a.peer, a.local = source, dest
 		}
 	case errors.Is(err, proxyproto.ErrNoProxyProtocol) && a.endpoint.ProxyProtocol == ProxyProtocolOptional:
+	case errors.Is(err, proxyproto.ErrNoProxyProtocol) && r.Buffered() == 0:
+		return errSilent
 	default:
 		return err
 	}
@@ -168,6 +169,9 @@ func (e *endpoint) hand(a *arrival, err error) {
 func (e *endpoint) refuse(a *arrival, err error) {
 	why := refusalHandshake
 	switch {
+	case errors.Is(err, errSilent):
+		e.server.log.Debug("connection without a word", "listener", e.Listener, "client", a.peer.String())
+		return
 	case errors.Is(err, errTooManySessions):
 		why = refusalSessions
 	case errors.Is(err, errTooManyOfClient):
@@ -201,7 +205,12 @@ func (e *endpoint) dialBroker(ctx context.Context, peer, local net.Addr) (int, *
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.server.opts.HandshakeTimeout)
 	defer cancel()
-	return handshake(ctx, c, nil, tls.Client, e.BrokerTLS(name))
+	at := c.RemoteAddr()
+	fd, layer, err := handshake(ctx, c, nil, PeerBroker, e.BrokerTLS(name))
+	if err != nil {
+		return -1, nil, fmt.Errorf("%v: %w", at, err)
+	}
+	return fd, layer, nil
 }
 
 // sendHeader tells the broker who the client is.

@@ -14,6 +14,7 @@ const (
 	reasonLinger
 	reasonIdle
 	reasonDial
+	reasonTLS
 	reasonForeign
 	reasonFrameTooLarge
 	reasonHeldTooLarge
@@ -42,6 +43,7 @@ var reasonTexts = [reasonCount]struct{ label, sentence string }{
 	reasonLinger:        {"linger", "one side had closed and the other did not within linger_timeout"},
 	reasonIdle:          {"idle", "nothing was sent for idle_timeout"},
 	reasonDial:          {"dial_failed", "the broker cannot be reached"},
+	reasonTLS:           {"tls_alert", "the other side ended TLS with an alert"},
 	reasonForeign:       {"not_kafka", "the peer does not speak plaintext Kafka here"},
 	reasonFrameTooLarge: {"frame_too_large", "a frame is larger than the limit"},
 	reasonHeldTooLarge:  {"held_too_large", "a frame that must be changed is larger than max_held_bytes"},

@@ -70,6 +70,8 @@ type session struct {
 	moved bool
 	// buffered is what the session adds to Server.buffered.
 	buffered int64
+	// alert is why a peer ended TLS, where it said so.
+	alert error
 }
 
 // newSession takes an accepted client in and starts to dial. It owns the arrival's
@@ -329,6 +331,9 @@ func (s *session) tick() {
 func (s *session) end(why reason, err error) {
 	if s.state == stateEnded {
 		return
+	}
+	if s.alert != nil && !why.fault() {
+		why, err = reasonTLS, s.alert
 	}
 	s.state = stateEnded
 	s.cancel()

@@ -20,6 +20,7 @@ import (
 type tlsLayer struct {
 	conn *tls.Conn
 	wire *wire
+	with Peer
 	// pending: reading may give plaintext although the socket has nothing, since
 	// ciphertext was read ahead.
 	pending bool
@@ -35,6 +36,8 @@ type wire struct {
 	out []byte
 	// err is what reading ends in once in is empty.
 	err error
+	// heard: the peer sent something.
+	heard bool
 }
 
 // againError says that there is no more ciphertext now. Because it is temporary,
@@ -53,7 +56,9 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.in = w.in[n:]
 		return n, nil
 	case w.net != nil:
-		return w.net.Read(p)
+		n, err := w.net.Read(p)
+		w.heard = w.heard || n > 0
+		return n, err
 	case w.err != nil:
 		return 0, w.err
 	default:
@@ -85,35 +90,34 @@ func (w *wire) SetDeadline(time.Time) error      { return nil }
 func (w *wire) SetReadDeadline(time.Time) error  { return nil }
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
+// errSilent is a peer that left before it said anything: a health check, nearly always.
+var errSilent = errors.New("the peer left before it said anything")
+
 // handshake runs a TLS handshake over c, off the loops, and then takes the descriptor
-// out of c. prefix was read from c already; side is tls.Server or tls.Client. c is
-// closed in any case; on success its descriptor lives on. Bytes that the handshake read
-// ahead stay in the layer.
-func handshake(ctx context.Context, c net.Conn, prefix []byte, side func(net.Conn, *tls.Config) *tls.Conn, config *tls.Config) (int, *tlsLayer, error) {
-	w := &wire{net: c, in: prefix}
-	config = config.Clone()
-	// Kafka frames are bulk: small records would only cost CPU.
-	config.DynamicRecordSizingDisabled = true
-	layer := &tlsLayer{conn: side(w, config), wire: w, pending: true}
+// out of c. prefix was read from c already. c is closed in any case; on success its
+// descriptor lives on. Bytes that the handshake read ahead stay in the layer.
+func handshake(ctx context.Context, c net.Conn, prefix []byte, with Peer, config *tls.Config) (int, *tlsLayer, error) {
+	w := &wire{net: c, in: prefix, heard: len(prefix) > 0}
+	if !config.DynamicRecordSizingDisabled {
+		// Kafka frames are bulk: small records would only cost CPU.
+		config = config.Clone()
+		config.DynamicRecordSizingDisabled = true
+	}
+	side := tls.Server
+	if with == PeerBroker {
+		side = tls.Client
+	}
+	layer := &tlsLayer{conn: side(w, config), wire: w, with: with, pending: true}
 	if err := layer.conn.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
-		return -1, nil, fmt.Errorf("TLS handshake: %w", plainWords(err))
+		if with == PeerClient && !w.heard && errors.Is(err, io.EOF) {
+			return -1, nil, errSilent
+		}
+		return -1, nil, fmt.Errorf("TLS handshake: %w", ExplainTLS(with, err))
 	}
 	fd, err := detach(c)
 	w.net = nil
 	return fd, layer, err
-}
-
-// plainWords says what a peer that does not speak TLS probably speaks.
-func plainWords(err error) error {
-	var header tls.RecordHeaderError
-	if !errors.As(err, &header) {
-		return err
-	}
-	if header.RecordHeader[0] == 0 {
-		return fmt.Errorf("plaintext Kafka bytes on a TLS port: the first bytes are %x", header.RecordHeader)
-	}
-	return fmt.Errorf("no TLS: the first bytes are %x", header.RecordHeader)
 }
 
 // mayRead reports whether reading may give bytes now.
@@ -157,6 +161,7 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				return 0, errPeerClosed
 			}
+			c.tls.alerted(c.session, err)
 			return 0, fmt.Errorf("TLS: %w", err)
 		}
 	}
@@ -164,6 +169,15 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 	w.in = bytes.Clone(w.in)
 	c.tls.pending = true
 	return n, nil
+}
+
+// alerted notes that a peer ended TLS with an alert. In TLS 1.3 a broker says only after
+// the handshake what it thinks of our certificate.
+func (l *tlsLayer) alerted(s *session, err error) {
+	var remote *net.OpError
+	if s.alert == nil && errors.As(err, &remote) && remote.Op == "remote error" {
+		s.alert = ExplainTLS(l.with, err)
+	}
 }
 
 // encrypt returns the ciphertext of p, in a buffer of the loop that the next call uses

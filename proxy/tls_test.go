@@ -125,7 +125,7 @@ func TestPlaintextOnTLSPort(t *testing.T) {
 	defer client.Close()
 	go func() { _, _ = client.Write(request(18, 0, 1)) }()
 	go func() { _, _ = io.Copy(io.Discard, client) }()
-	_, _, err := handshake(context.Background(), server, nil, tls.Server, &tls.Config{Certificates: []tls.Certificate{cert}})
+	_, _, err := handshake(context.Background(), server, nil, PeerClient, &tls.Config{Certificates: []tls.Certificate{cert}})
 	want := "TLS handshake: plaintext Kafka bytes on a TLS port: the first bytes are 0000000b00"
 	if err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
