@@ -74,7 +74,7 @@ func ask(t *testing.T, ctx context.Context, c *kafka.Conn, req *kmsg.ListOffsets
 // old ones are gone.
 func (d *differential) round(t *testing.T, ctx context.Context, s *stand, rng *rand.Rand) {
 	t.Helper()
-	d.proxied, d.native = dial(t, ctx, s.rewriteA.Address()), dial(t, ctx, s.cluster.Node(nodeID).Address())
+	d.proxied, d.native = dial(t, ctx, s.directA.Address()), dial(t, ctx, s.cluster.Node(nodeID).Address())
 	epochs := make(map[string]int32)
 	for _, l := range s.logs {
 		epoch, _, err := s.cluster.LeaderEpoch(ctx, l.Topic)
@@ -84,6 +84,39 @@ func (d *differential) round(t *testing.T, ctx context.Context, s *stand, rng *r
 	d.states(t, ctx, s, epochs)
 	d.errors(t, ctx, s)
 	d.mixes(t, ctx, s, epochs, rng)
+	d.checkSynthesised(t, ctx, s)
+}
+
+// checkSynthesised makes sure that the answers were composed: no -6 reached the broker
+// through tiergate, which this broker would have answered itself.
+func (d *differential) checkSynthesised(t *testing.T, ctx context.Context, s *stand) {
+	t.Helper()
+	d.proxied.Close()
+	must(t, s.directB.AwaitEnd(ctx))
+	lookups := 0
+	for _, session := range s.directB.Sessions() {
+		for _, f := range session.Frames(kafka.ToBroker) {
+			req, err := kafka.DecodeRequest(f.Bytes)
+			must(t, err)
+			list, ok := req.(*kmsg.ListOffsetsRequest)
+			if !ok {
+				continue
+			}
+			lookups++
+			for _, topic := range list.Topics {
+				for _, p := range topic.Partitions {
+					if p.Timestamp == kafka.EarliestPendingUploadTimestamp {
+						t.Fatalf("tiergate passed -6 on: %x", f.Bytes)
+					}
+				}
+			}
+		}
+	}
+	if want := 4 * len(s.logs); lookups < want {
+		t.Fatalf("tiergate made %d look-ups, which is too few to be true", lookups)
+	}
+	s.directB.Forget()
+	s.directA.Forget()
 }
 
 // replicaIDs are a consumer, Kafka's debugging consumer, the broker itself, and a broker

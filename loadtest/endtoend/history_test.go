@@ -14,9 +14,9 @@ import (
 	"tiergate/loadtest/tierlog"
 )
 
-// replay makes the in-memory model of a log out of what the test did to it (Log) and of
-// what lies on disk; nothing in it comes from an answer to ListOffsets. leaderEpoch is
-// the current one.
+// replay makes the in-memory model of a log out of what the test did to it, and of what
+// lay on disk, locally and remotely; nothing in it comes from an answer to ListOffsets.
+// leaderEpoch is the current one.
 func replay(t *testing.T, l kafka.StateLog, leaderEpoch int32) *tierlog.Log {
 	t.Helper()
 	disk, err := l.Disk()
@@ -33,13 +33,14 @@ func replay(t *testing.T, l kafka.StateLog, leaderEpoch int32) *tierlog.Log {
 		if i+1 < len(l.Epochs) {
 			next = l.Epochs[i+1].Offset
 		}
-		m.Append(next - e.Offset)
+		if open := l.LastStable; open < l.End && m.LogEnd() <= open && open < next {
+			m.Append(open - m.LogEnd())
+			m.SetLastStableOffset(open)
+		}
+		m.Append(next - m.LogEnd())
 	}
-	if l.LastStable < l.End {
-		m.SetLastStableOffset(l.LastStable)
-	}
-	if highest := disk.HighestUploaded(); highest >= 0 {
-		m.Upload(highest)
+	if l.HighestUploaded >= 0 {
+		m.Upload(l.HighestUploaded)
 	}
 	if l.State.Name == kafka.CopyingSwitchedOff {
 		m.StopCopying()
@@ -56,12 +57,12 @@ func replay(t *testing.T, l kafka.StateLog, leaderEpoch int32) *tierlog.Log {
 	return m
 }
 
-// checkHistory compares what tiergate answers to -6 before an older broker with what the
+// testHistory compares what tiergate answers to -6 before an older broker with what the
 // model of the same history answers as a native broker, and how the broker's own answers
 // to -1, -2, -4 and -5 compare with the model's as an older one. Both come in one request,
 // as they would from a client that asks for everything.
-func checkHistory(t *testing.T, ctx context.Context, s *stand) (comparisons int) {
-	t.Helper()
+func testHistory(t *testing.T, ctx context.Context, s *stand) {
+	comparisons := 0
 	conn := dial(t, ctx, s.rewriteA.Address())
 	timestamps := []int64{-6, -1, -2, -4, -5}
 	for _, l := range s.logs {
@@ -84,7 +85,7 @@ func checkHistory(t *testing.T, ctx context.Context, s *stand) (comparisons int)
 			}
 		}
 	}
-	return comparisons
+	report(t, "history before Kafka %s: %d answers compared with the model of the same log", s.cluster.Jars().Version, comparisons)
 }
 
 // compareWithModel compares the answer to a request of one partition.

@@ -9,23 +9,54 @@ import (
 	"tiergate/loadtest/kafka"
 )
 
+// TestKafka43 has the native broker: the oracle.
 func TestKafka43(t *testing.T) {
 	ctx := realBrokers(t)
-	s := newStand(t, ctx, kafka.Kafka43, "always")
+	s := newStand(t, kafka.Kafka43)
 	s.buildLogs(t, ctx)
-	t.Run("differential", func(t *testing.T) { testDifferential(t, ctx, s) })
+	t.Run("model", func(t *testing.T) { checkShell(t, ctx, s, s.cluster.Node(nodeID).Address()) })
+	t.Run("untouched", func(t *testing.T) {
+		s.open(t, ctx, "auto")
+		testNativeUntouched(t, ctx, s)
+	})
+	t.Run("differential", func(t *testing.T) {
+		s.open(t, ctx, "always")
+		testDifferential(t, ctx, s)
+	})
 }
 
-func TestKafka41(t *testing.T) { testOlderKafka(t, kafka.Kafka41) }
-
-func TestKafka39(t *testing.T) { testOlderKafka(t, kafka.Kafka39) }
-
-func testOlderKafka(t *testing.T, version string) {
+// TestKafka41 has an older broker with ListOffsets v10, and the tests that need one broker
+// only, whatever its version.
+func TestKafka41(t *testing.T) {
 	ctx := realBrokers(t)
-	s := newStand(t, ctx, version, "auto")
+	s := newStand(t, kafka.Kafka41)
+	prepareManyTiered(t, ctx, s)
 	s.buildLogs(t, ctx)
-	t.Run("history", func(t *testing.T) {
-		n := checkHistory(t, ctx, s)
-		report(t, "history before Kafka %s: %d comparisons with the model", version, n)
-	})
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"newcomer", func(t *testing.T) { testNewcomer(t, ctx, s) }},
+		{"history", func(t *testing.T) { testHistory(t, ctx, s) }},
+		{"pipelined", func(t *testing.T) { testPipelined(t, ctx, s) }},
+		{"direct bytes", func(t *testing.T) { testDirectBytes(t, ctx, s, 10, kafka.Kafka43, kafka.Kafka39) }},
+		{"rewriting", func(t *testing.T) { testRewriting(t, ctx, s, kafka.Kafka43) }},
+		{"2000 partitions", func(t *testing.T) { testManyPartitions(t, ctx, s) }}, // last: the broker is slower after it
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s.open(t, ctx, "auto")
+			test.run(t)
+		})
+	}
+}
+
+// TestKafka39 has an older broker with ListOffsets v9, whose requests have no timeout.
+func TestKafka39(t *testing.T) {
+	ctx := realBrokers(t)
+	s := newStand(t, kafka.Kafka39)
+	s.buildLogs(t, ctx)
+	s.open(t, ctx, "auto")
+	t.Run("newcomer", func(t *testing.T) { testNewcomer(t, ctx, s) })
+	t.Run("history", func(t *testing.T) { testHistory(t, ctx, s) })
+	t.Run("pipelined", func(t *testing.T) { testPipelined(t, ctx, s) })
 }

@@ -12,22 +12,24 @@ import (
 	"tiergate/loadtest/kafka"
 )
 
-// stand is one broker with tiergate before it, twice: on a listener that rewrites
-// addresses, and in direct mode. Recorders stand on the client's side of both (A), on
-// the broker's side of the direct one (B), and between the broker and tiergate's own
-// clients (S):
+// stand is one broker and, while it is open, tiergate before it, twice: on a listener
+// that rewrites addresses, and in direct mode. Recorders stand on the client's side of
+// both (A), on the broker's side of the direct one (B), and on the broker's side of
+// everything else, tiergate's own clients among it:
 //
-//	client > rewriteA > tiergate "clients" > PLAINTEXT
-//	client > directA > tiergate "sidecar" > directB > SIDECAR, advertised as directA
-//	                   tiergate itself > service > SERVICE, advertised as service
+//	client > rewriteA, rewriteNodeA > tiergate "clients" > service > SERVICE
+//	client > directA > tiergate "sidecar" > directB > SIDECAR
 //
-// The rewriting listener is on 127.0.0.2 and advertises 127.0.0.1, where its recorder
-// listens on the same ports: so clients that follow an address meet the recorder again.
+// SIDECAR is advertised as directA, SERVICE as service. The rewriting listener is on
+// 127.0.0.2 and advertises 127.0.0.1, where its recorders listen on the same ports: so
+// clients that follow an address meet a recorder again.
 type stand struct {
 	cluster *kafka.Cluster
 	logs    []kafka.StateLog
-	gate    *gate
 
+	directAddress, serviceAddress string // advertised by the broker
+
+	gate                   *gate
 	rewriteA, rewriteNodeA *kafka.Recorder // bootstrap and the only node's port
 	directA, directB       *kafka.Recorder
 	service                *kafka.Recorder
@@ -36,25 +38,30 @@ type stand struct {
 // nodeID is that of the only broker of a stand.
 const nodeID = 1
 
-// newStand starts the broker, brings its logs into all states, and starts tiergate. many
-// tiered topics are prepared besides (see createManyTiered) if asked for.
-func newStand(t *testing.T, ctx context.Context, version, mode string) *stand {
+// newStand starts the broker.
+func newStand(t *testing.T, version string) *stand {
 	t.Helper()
-	s := &stand{}
 	ports, err := kafka.FreePorts(2)
 	must(t, err)
-	directA, service := kafka.Loopback(ports[0]), kafka.Loopback(ports[1])
+	s := &stand{directAddress: kafka.Loopback(ports[0]), serviceAddress: kafka.Loopback(ports[1])}
 	s.cluster = kafka.Start(t, kafka.Options{
 		Version: version, TieredStorage: kafka.TieredStorageOn, Logger: progress(),
 		Nodes: []kafka.NodeOptions{{NodeID: nodeID, Listeners: []kafka.Listener{
-			{Name: "SIDECAR", Advertised: directA},
-			{Name: "SERVICE", Advertised: service},
+			{Name: "SIDECAR", Advertised: s.directAddress},
+			{Name: "SERVICE", Advertised: s.serviceAddress},
 		}}},
 	})
+	return s
+}
+
+// open starts tiergate and the recorders for the length of a test. mode is
+// earliest_pending_upload.
+func (s *stand) open(t *testing.T, ctx context.Context, mode string) {
+	t.Helper()
 	node := s.cluster.Node(nodeID)
-	s.service = record(t, service, node.ListenerAddress("SERVICE"))
+	s.service = record(t, s.serviceAddress, node.ListenerAddress("SERVICE"))
 	s.directB = record(t, "127.0.0.1:0", node.ListenerAddress("SIDECAR"))
-	ports, err = kafka.FreePorts(4) // bootstrap, nodes 0 and 1, sidecar
+	ports, err := kafka.FreePorts(4) // bootstrap, nodes 0 and 1, sidecar
 	must(t, err)
 	sidecar := kafka.Loopback(ports[3])
 	s.gate = startGate(t, ctx, fmt.Sprintf(`
@@ -68,11 +75,10 @@ listeners:
   - name: sidecar
     direct: {%q: %q}
 earliest_pending_upload: %s
-`, service, ports[0], ports[1], ports[2], sidecar, s.directB.Address(), mode))
+`, s.serviceAddress, ports[0], ports[1], ports[2], sidecar, s.directB.Address(), mode))
 	s.rewriteA = record(t, kafka.Loopback(ports[0]), "127.0.0.2:"+strconv.Itoa(ports[0]))
 	s.rewriteNodeA = record(t, kafka.Loopback(ports[2]), "127.0.0.2:"+strconv.Itoa(ports[2]))
-	s.directA = record(t, directA, sidecar)
-	return s
+	s.directA = record(t, s.directAddress, sidecar)
 }
 
 // buildLogs brings one topic into each state.

@@ -6,6 +6,7 @@ package kafka
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
@@ -135,11 +137,16 @@ func readFrame(r io.Reader) ([]byte, error) {
 }
 
 // DecodeResponse decodes a whole response frame of an API at a version. Bytes that are
-// left over are an error. ApiVersions never has a tag section in its header (KIP-511).
+// left over are an error. ApiVersions never has a tag section in its header, and its
+// UNSUPPORTED_VERSION answers have the form of version 0, whatever was asked (KIP-511).
 func DecodeResponse(key, version int16, frame []byte) (kmsg.Response, error) {
 	resp := kmsg.ResponseForKey(key)
 	if resp == nil {
 		return nil, fmt.Errorf("unknown API key %d", key)
+	}
+	if key == int16(kmsg.ApiVersions) && len(frame) >= codec.ResponseFixedLen+2 &&
+		int16(binary.BigEndian.Uint16(frame[codec.ResponseFixedLen:])) == kerr.UnsupportedVersion.Code {
+		version = 0
 	}
 	resp.SetVersion(version)
 	header := codec.Classic

@@ -177,3 +177,18 @@ func TestFreePortsAreInARowBelowTheEphemeralRange(t *testing.T) {
 		}
 	}
 }
+
+func TestDecodeResponseOfAnApiVersionsRefusal(t *testing.T) {
+	frame, err := hex.DecodeString("0000001000000000002300000001001200000004") // to a request v5, by Kafka 4.1
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := DecodeResponse(int16(kmsg.ApiVersions), 5, frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := resp.(*kmsg.ApiVersionsResponse)
+	if got.ErrorCode != 35 || len(got.ApiKeys) != 1 || got.ApiKeys[0].ApiKey != 18 || got.ApiKeys[0].MaxVersion != 4 {
+		t.Errorf("got %+v, want error 35 and ApiVersions up to 4", got)
+	}
+}

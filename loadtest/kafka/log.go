@@ -53,6 +53,9 @@ type Log struct {
 	End int64
 	// LastStable is where the oldest open transaction begins; End without one.
 	LastStable int64
+	// HighestUploaded is the last offset that Await ever saw on the disk of the remote
+	// storage; -1 for none. Unlike Disk it remembers what was deleted since.
+	HighestUploaded int64
 
 	cluster  *Cluster
 	producer *kgo.Client // holds the open transaction
@@ -169,7 +172,7 @@ func (c *Cluster) CreateLog(ctx context.Context, topic string, configs map[strin
 	if err := c.CreateTopic(ctx, topic, 1, 1, configs); err != nil {
 		return nil, err
 	}
-	l := &Log{Topic: topic, cluster: c}
+	l := &Log{Topic: topic, HighestUploaded: -1, cluster: c}
 	return l, l.noteEpoch(ctx)
 }
 
@@ -288,14 +291,19 @@ func (l *Log) DeleteRecordsBefore(ctx context.Context, offset int64) error {
 	return nil
 }
 
-// AlterConfigs sets topic configs and leaves the others alone.
+// AlterConfigs sets configs of the topic and leaves the others alone.
 func (l *Log) AlterConfigs(ctx context.Context, configs map[string]string) error {
-	cl, err := l.cluster.own()
+	return l.cluster.AlterTopicConfigs(ctx, l.Topic, configs)
+}
+
+// AlterTopicConfigs sets configs of a topic and leaves the others alone.
+func (c *Cluster) AlterTopicConfigs(ctx context.Context, topic string, configs map[string]string) error {
+	cl, err := c.own()
 	if err != nil {
 		return err
 	}
 	r := kmsg.NewIncrementalAlterConfigsRequestResource()
-	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, l.Topic
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, topic
 	for _, key := range slices.Sorted(maps.Keys(configs)) {
 		r.Configs = append(r.Configs, kmsg.IncrementalAlterConfigsRequestResourceConfig{
 			Name: key, Op: kmsg.IncrementalAlterConfigOpSet, Value: kmsg.StringPtr(configs[key]),
@@ -305,11 +313,11 @@ func (l *Log) AlterConfigs(ctx context.Context, configs map[string]string) error
 	req.Resources = append(req.Resources, r)
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
-		return fmt.Errorf("configs of %s: %w", l.Topic, err)
+		return fmt.Errorf("configs of %s: %w", topic, err)
 	}
 	for _, r := range resp.Resources {
 		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
-			return fmt.Errorf("configs of %s: %w (%s)", l.Topic, err, deref(r.ErrorMessage))
+			return fmt.Errorf("configs of %s: %w (%s)", topic, err, deref(r.ErrorMessage))
 		}
 	}
 	return nil
@@ -350,6 +358,7 @@ func (l *Log) Await(ctx context.Context, what string, cond func(Lookups, Disk) e
 		if err != nil {
 			return err
 		}
+		l.HighestUploaded = max(l.HighestUploaded, d.HighestUploaded())
 		if err := cond(k, d); err != nil {
 			return fmt.Errorf("%w; look-ups %v; disk %v", err, k, d)
 		}
