@@ -21,9 +21,9 @@ const (
 	produceFlexible        = 9
 )
 
-// ProduceAcks returns the acks field of a Produce request. head holds its
-// first bytes, at least RequestFixedLen. A request with acks 0 is owed no
-// response. ErrShort asks for more bytes; any other error means that the frame is
+// ProduceAcks returns the acks field of a Produce request. head holds its first bytes,
+// at least RequestFixedLen, and the size field says no less. A request with acks 0 is
+// owed no response. ErrShort asks for more bytes; any other error means that the frame is
 // no Produce request.
 func ProduceAcks(head []byte) (acks int16, err error) {
 	whole := len(head) >= SizeLen+int(Size(head))
