@@ -50,7 +50,7 @@ func rooms() []room {
 		{folder: "cache", others: []string{"github.com/hashicorp/golang-lru/v2"}},
 		{
 			folder: "upstream", ours: []string{"cache"},
-			others: []string{franz + "kgo", franz + "kadm", franz + "kmsg", franz + "kerr", franz + "kversion", prometheus, "golang.org/x/sync"},
+			others: []string{franz + "kgo", franz + "kadm", franz + "kmsg", franz + "kerr", franz + "kversion", franz + "sasl", prometheus, "golang.org/x/sync"},
 		},
 		{
 			folder: "proxy", ours: []string{"codec", "rewrite"},

@@ -108,7 +108,7 @@ func (c *Cluster) ask(ctx context.Context, broker requester, row *Capability) {
 	defer cancel()
 	versions, err := c.askVersions(ctx, broker)
 	if err != nil {
-		row.Err = plain(err)
+		row.Err = c.plain(err)
 		return
 	}
 	row.Release = release(versions)
@@ -125,6 +125,9 @@ func (c *Cluster) ask(ctx context.Context, broker requester, row *Capability) {
 		return
 	}
 	row.RemoteStorage, _, row.RemoteStorageErr = brokerRemoteStorage(ctx, broker, row.NodeID)
+	if row.RemoteStorageErr != nil {
+		row.RemoteStorageErr = c.plain(row.RemoteStorageErr)
+	}
 }
 
 // release keeps VersionGuess from saying things such as "between v1.0 and v1.1" of a
@@ -149,11 +152,15 @@ func (c *Cluster) askVersions(ctx context.Context, broker requester) (*kmsg.ApiV
 }
 
 // plain takes the wrapping off a failed dial of the service client: what is in it
-// names the addresses and the reasons already.
-func plain(err error) error {
+// names the addresses and the reasons already. Other errors get plain words where there
+// are any.
+func (c *Cluster) plain(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
 		return op.Err
+	}
+	if explained := c.explainAuth(err); explained != nil {
+		return explained
 	}
 	return err
 }

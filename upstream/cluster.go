@@ -169,6 +169,11 @@ func (c *Cluster) wantRefresh() {
 	}
 }
 
+// BrokerList asks the cluster for its brokers, as the service client, unless that was
+// done within the last second. Its error says why there is no list. It blocks for twice
+// RequestTimeout at the most, and until ctx ends.
+func (c *Cluster) BrokerList(ctx context.Context) error { return c.refresh(ctx) }
+
 // refresh asks for the broker list, or shares the answer of less than a second ago.
 func (c *Cluster) refresh(ctx context.Context) error {
 	got, err := c.lists.Load(ctx, []struct{}{{}})

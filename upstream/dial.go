@@ -37,8 +37,9 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 // address tried and why it failed.
 //
 // As all Dial methods it may be called concurrently, blocks until ctx ends, must not
-// be called on a loop, and returns a *net.TCPConn with TCP_NODELAY and keepalive on,
-// which is the caller's.
+// be called on a loop, and returns a connection that embeds a *net.TCPConn with
+// TCP_NODELAY and keepalive on, and is the caller's. Nothing was sent on it. Its method
+// ServerName gives the host that the address names, for TLS.
 func (c *Cluster) DialBootstrap(ctx context.Context) (net.Conn, error) {
 	servers := rotate(c.opts.BootstrapServers, int(c.nextServer.Add(1)-1))
 	conn, errs := race(ctx, len(servers), func(ctx context.Context, i int) (net.Conn, error) {
@@ -105,7 +106,12 @@ func (c *Cluster) dial(ctx context.Context, address string, target dialTarget) (
 	if err != nil {
 		return nil, err
 	}
-	c.reached()
+	if c.opts.TLS == nil {
+		c.reached() // with TLS, a port that takes connections is no broker yet
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		conn = &brokerConn{tcp, host}
+	}
 	return conn, nil
 }
 

@@ -4,7 +4,6 @@
 package upstream
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -19,7 +18,7 @@ func TestDialedSocketOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	raw, err := conn.(*net.TCPConn).SyscallConn()
+	raw, err := conn.(*brokerConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,8 @@ type Options struct {
 	// TieredTopics have remote storage on without asking: for clusters that deny
 	// DESCRIBE_CONFIGS to the service client. Exact names.
 	TieredTopics []string
+	// Security is how brokers are spoken to.
+	Security
 	// ClientID of the service client. Sessions keep their clients' own. Default
 	// "tiergate".
 	ClientID string
@@ -69,6 +71,10 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.VerdictTTL, time.Minute)
 	setDefault(&o.UnknownTTL, 5*time.Second)
 	setDefault(&o.MaxTopics, 20_000)
+	setDefault(&o.HandshakeTimeout, 10*time.Second)
+	if o.Explain == nil {
+		o.Explain = func(err error) error { return err }
+	}
 	if o.ClientID == "" {
 		o.ClientID = "tiergate"
 	}

@@ -31,19 +31,27 @@ const (
 // ApiVersions answer of the broker it goes to (KIP-896: a fixed old version is
 // refused by newer brokers). It connects when the first request is made.
 func (c *Cluster) newServiceClient(servers ...string) (*kgo.Client, error) {
-	return kgo.NewClient(
+	opts := []kgo.Opt{
 		kgo.SeedBrokers(servers...),
 		kgo.ClientID(c.opts.ClientID),
 		kgo.SoftwareNameAndVersion("tiergate", c.opts.Version),
 		kgo.Dialer(c.dialService),
 		kgo.RequestTimeoutOverhead(min(max(c.opts.RequestTimeout, 100*time.Millisecond), 15*time.Minute)), // kgo takes no others
-		kgo.RetryTimeout(2*c.opts.RequestTimeout),
+		kgo.RetryTimeout(2 * c.opts.RequestTimeout),
 		// Brokers that are down fail from memory in no time: go on to the next quickly.
 		kgo.RetryBackoffFn(func(int) time.Duration { return jitter(50 * time.Millisecond) }),
 		kgo.MetadataMaxAge(time.Hour), // keepNodes asks more often
 		kgo.DisableClientMetrics(),    // KIP-714: nobody asked for them
 		kgo.WithLogger(serviceLogger{c.opts.Logger}),
-	)
+	}
+	if c.opts.SASL != nil {
+		mechanism, err := c.opts.SASL.mechanism()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	return kgo.NewClient(opts...)
 }
 
 // dialService dials for the service client. kgo goes on to the next broker after a
@@ -51,6 +59,9 @@ func (c *Cluster) newServiceClient(servers ...string) (*kgo.Client, error) {
 // but net's own timeouts are context errors to errors.Is: so only the text is kept.
 func (c *Cluster) dialService(ctx context.Context, _, address string) (net.Conn, error) {
 	conn, err := c.dial(ctx, address, targetService)
+	if err == nil {
+		conn, err = c.secure(ctx, conn, address)
+	}
 	if err != nil && ctx.Err() == nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New(err.Error())}
 	}
@@ -124,7 +135,7 @@ func (c *Cluster) explain(err error) error {
 	if tried := c.failed.recent(reasonsShown); len(tried) > 0 && (dial || errors.Is(err, context.DeadlineExceeded)) {
 		return listed(tried)
 	}
-	return plain(err)
+	return c.plain(err)
 }
 
 // describe is a node map in a log line: 0=kafka-0:9092 1=kafka-1:9092.

@@ -330,8 +330,8 @@ func connect(t *testing.T, conn net.Conn, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := conn.(*net.TCPConn); !ok {
-		t.Fatalf("dial returned a %T, want a *net.TCPConn", conn)
+	if _, ok := conn.(*brokerConn); !ok {
+		t.Fatalf("dial returned a %T, want one that embeds a *net.TCPConn", conn)
 	}
 	_ = conn.Close()
 }
