@@ -83,7 +83,7 @@ func (v *Conversation) listOffsetsTreatment(version int16) Treatment {
 		return Opaque
 	case v.broker.support == SupportNone,
 		v.broker.support == SupportNative && v.rules.PendingUpload == PendingUploadAuto,
-		v.broker.support == SupportSynthesised && version <= v.broker.listOffsets:
+		version < listOffsetsPendingUpload && version <= v.broker.listOffsets:
 		return Opaque
 	}
 	return Hold

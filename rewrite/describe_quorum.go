@@ -47,18 +47,18 @@ func quorumPartition(c *codec.Cursor) {
 	c.Tags()
 }
 
-// quorumListener replaces host and port of a controller's listener.
+// quorumListener replaces host and port of a controller's listener; an empty host stays.
 func quorumListener(c *codec.Cursor, nodeID int32, a *addressEdits) {
 	from := c.Off()
-	_ = c.String()
+	host := c.String()
 	c.Skip(2)
-	if c.Err() != nil {
+	if c.Err() != nil || len(host) == 0 {
 		return
 	}
-	host, port, mapped := a.rules.Addresses.Advertised(nodeID)
+	newHost, newPort, mapped := a.rules.Addresses.Advertised(nodeID)
 	if !mapped {
 		a.unmapped = append(a.unmapped, nodeID)
 	}
-	with := binary.BigEndian.AppendUint16(codec.AppendString(nil, codec.Flexible, host), uint16(port))
+	with := binary.BigEndian.AppendUint16(codec.AppendString(nil, codec.Flexible, newHost), uint16(newPort))
 	a.edits = append(a.edits, codec.Edit{From: a.base + from, To: a.base + c.Off(), With: with})
 }

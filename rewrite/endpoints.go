@@ -44,6 +44,9 @@ func tagsWithEndpoints(c *codec.Cursor, a *addressEdits) {
 			c.Fail("node endpoints: %v", in.Err())
 			return
 		}
+		if len(inner.edits) == 0 {
+			return
+		}
 		content := applyTo(t.Content, inner.edits)
 		with := append(binary.AppendUvarint(nil, uint64(len(content))), content...)
 		a.edits = append(a.edits, codec.Edit{From: a.base + t.SizeOff, To: a.base + t.Off + len(t.Content), With: with})

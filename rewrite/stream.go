@@ -77,7 +77,7 @@ type streamLayout struct {
 }
 
 // Growth returns by how many bytes the frame must be announced longer than it came.
-func (s *Stream) Growth() int { return s.rules.Addresses.Growth() + minPadding }
+func (s *Stream) Growth() int { return s.rules.Addresses.Growth() + sizeGrowth + minPadding }
 
 // Next walks the structure at the front of p, of which left bytes are still to come in
 // the frame, p included. The first n bytes of p pass as they are; skip bytes of records
@@ -250,14 +250,18 @@ func (s *Stream) whole(frame []byte) (out []byte, unmapped []int32, err error) {
 	return out, a.unmapped, nil
 }
 
-// minPadding is the least room that pad always manages with: a number and a length of
-// one to three bytes each, and what the count of tags may grow by.
+// sizeGrowth is what the length of the tag that the endpoints are in can grow by.
+const sizeGrowth = 4
+
+// minPadding is the least room that pad always manages with: a number of one to five
+// bytes, a length of one to three, and what the count of tags may grow by.
 const minPadding = 16
 
-// paddingTags are tag numbers that no version of these responses uses, in one, two and
-// three bytes: of two neighbouring lengths of a field one cannot be had with a number of
-// a given width, since the field's own length takes a byte more from 128 on.
-var paddingTags = [...]uint64{100, 10_000, 1_000_000, 200_000_000}
+// paddingTags are tag numbers that no version of these responses uses, of one to five
+// bytes each: of two neighbouring lengths of a field one cannot be had with a number of
+// a given width, since the field's own length takes a byte more from 128 on. The number
+// must be above those of the tags that are there (KIP-482).
+var paddingTags = [...]uint64{100, 10_000, 1_000_000, 200_000_000, 2_000_000_000}
 
 // pad appends one unknown tagged field to the tag section at off, which ends b, so that
 // the result has want bytes.

@@ -6,8 +6,10 @@ package rewrite
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -97,40 +99,45 @@ func randomShareFetch(rnd *rand.Rand, version int16, nodes int) *kmsg.ShareFetch
 // does, and returns what comes out.
 func stream(t *testing.T, s *Stream, frame []byte, size int) []byte {
 	t.Helper()
+	var cuts []int
+	for at := size; at < len(frame); at += size {
+		cuts = append(cuts, at)
+	}
+	out, err := streamed(s, frame, cuts)
+	if err != nil {
+		t.Fatalf("%v\nframe: %x", err, frame)
+	}
+	return out
+}
+
+// streamed passes a frame through a Stream, cut at the given places, as a session does.
+// It fails also when the Stream does not move on while the whole frame is there.
+func streamed(s *Stream, frame []byte, cuts []int) (out []byte, err error) {
 	frame = bytes.Clone(frame)
-	left, skip := int64(len(frame)), int64(0)
 	binary.BigEndian.PutUint32(frame, uint32(codec.Size(frame))+uint32(s.Growth()))
-	var out []byte
-	window := 0
-	for {
-		window = min(window+size, len(frame))
+	at, skip := 0, 0 // what has passed, and what passes next without being looked at
+	for _, end := range append(slices.Clone(cuts), len(frame)) {
 		for {
+			n := min(skip, end-at)
+			at, skip = at+n, skip-n
 			if skip > 0 {
-				n := min(skip, int64(window))
-				out = append(out, frame[:n]...)
-				frame, window, left, skip = frame[n:], window-int(n), left-n, skip-n
-				if skip > 0 {
-					break
-				}
+				break // more bytes are needed
 			}
-			n, more, tail, err := s.Next(frame[:window], left)
+			n, more, tail, err := s.Next(frame[at:end], int64(len(frame)-at))
 			if err != nil {
-				t.Fatal(err)
+				return nil, err
 			}
-			out = append(out, frame[:n]...)
-			frame, window, left, skip = frame[n:], window-n, left-int64(n), more
+			at, skip = at+n, int(more)
 			if tail {
-				end, _, err := s.Tail(frame)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return append(out, end...)
+				last, _, err := s.Tail(bytes.Clone(frame[at:]))
+				return append(frame[:at:at], last...), err
 			}
 			if n == 0 && more == 0 {
 				break
 			}
 		}
 	}
+	return nil, fmt.Errorf("the walk stands still at byte %d of %d", at, len(frame))
 }
 
 // tagLess takes the padding out of decoded tags and says whether there was any.
@@ -159,7 +166,7 @@ func TestStreamFetch(t *testing.T) {
 		frame := frameOf(in, codec.Flexible)
 		v := NewConversation(&Rules{Addresses: nodes})
 		got := stream(t, v.Stream(keyFetch, version), frame, 1+rnd.IntN(200))
-		if len(got) != len(frame)+nodes.growth+minPadding || int(codec.Size(got)) != len(got)-codec.SizeLen {
+		if len(got) != len(frame)+nodes.growth+sizeGrowth+minPadding || int(codec.Size(got)) != len(got)-codec.SizeLen {
 			t.Fatalf("length %d, size field %d, came as %d with growth %d", len(got), codec.Size(got), len(frame), nodes.growth)
 		}
 		out := kmsg.NewPtrFetchResponse()
@@ -191,7 +198,7 @@ func TestStreamShareFetch(t *testing.T) {
 		frame := frameOf(in, codec.Flexible)
 		v := NewConversation(&Rules{Addresses: nodes})
 		got := stream(t, v.Stream(keyShareFetch, version), frame, 1+rnd.IntN(200))
-		if len(got) != len(frame)+nodes.growth+minPadding {
+		if len(got) != len(frame)+nodes.growth+sizeGrowth+minPadding {
 			t.Fatalf("length %d, came as %d with growth %d", len(got), len(frame), nodes.growth)
 		}
 		out := kmsg.NewPtrShareFetchResponse()
@@ -200,7 +207,7 @@ func TestStreamShareFetch(t *testing.T) {
 			t.Fatalf("%v: %x", err, got)
 		}
 		tagLess(&out.UnknownTags)
-		if len(in.NodeEndpoints)*(len(nodes.host)-1) > nodes.growth {
+		if len(in.NodeEndpoints)*(len(nodes.host)-1) > nodes.growth+sizeGrowth {
 			dropped++
 			in.NodeEndpoints = nil
 		}

@@ -23,6 +23,7 @@ const (
 	keyDescribeCluster      = 60
 	keyShareFetch           = 78
 	keyShareAcknowledge     = 79
+	keyUpdateRaftVoter      = 82
 )
 
 // none says that an API has no version without addresses: its row is taken out of
@@ -44,57 +45,71 @@ type bearer struct {
 	stream *streamLayout
 }
 
-// bearerOf returns the entry of an API whose responses carry addresses, or nil.
-// Sources: the message JSON of each API in Kafka 4.3 (clients/src/main/resources/
+// bearers are all APIs whose responses carry broker addresses, at their keys. A test
+// holds the list against the message definitions of the newest Kafka (definitions_test.go
+// in loadtest/endtoend). Sources: the message JSON of each API (clients/src/main/resources/
 // common/message); KIP-951 for the node endpoints of Produce and Fetch, KIP-853 for
 // those of the quorum APIs, KIP-932 for the share APIs.
 //
-// Envelope and the quorum APIs are not rewritten: clients have no use for them, and a
-// broker answers them on its controller listener only. They are capped below the version
-// with addresses. Others are rewritten up to the version that is known here, and capped
-// there. Capping further would not do: a client that knows of transaction.version 2 from
-// the features in ApiVersions relies on Produce 12 (KIP-890).
-func bearerOf(key int16) *bearer {
-	switch key {
-	case keyProduce:
-		return &produceBearer
-	case keyMetadata:
-		return &metadataBearer
-	case keyFindCoordinator:
-		return &findCoordinatorBearer
-	case keyDescribeCluster:
-		return &describeClusterBearer
-	case keyFetch:
-		return &fetchBearer
-	case keyShareFetch:
-		return &shareFetchBearer
-	case keyShareAcknowledge:
-		return &shareAcknowledgeBearer
-	case keyDescribeQuorum:
-		return &describeQuorumBearer
-	case keyEnvelope:
-		return &envelopeBearer
-	case keyVote, keyBeginQuorumEpoch, keyEndQuorumEpoch, keyFetchSnapshot:
-		return &quorumBearer
-	default:
-		return nil
-	}
+// Those without edits are capped below the version with addresses: clients have no use for
+// them, and a broker answers them on its controller listener only. The others are rewritten
+// up to the version that is known here, and capped there. Capping further would not do: a
+// client that knows of transaction.version 2 from the features in ApiVersions relies on
+// Produce 12 (KIP-890).
+var bearers = [...]*bearer{
+	keyProduce:          {firstWith: 10, known: 13, firstFlexible: 9, edits: produceAddresses},
+	keyFetch:            {firstWith: 16, known: 18, firstFlexible: 12, stream: &fetchLayout},
+	keyMetadata:         {firstWith: 0, known: 13, firstFlexible: 9, edits: metadataAddresses},
+	keyFindCoordinator:  {firstWith: 0, known: 6, firstFlexible: 3, edits: findCoordinatorAddresses},
+	keyVote:             {firstWith: 1, known: 0},
+	keyBeginQuorumEpoch: {firstWith: 1, known: 0, firstFlexible: 1},
+	keyEndQuorumEpoch:   {firstWith: 1, known: 0, firstFlexible: 1},
+	keyDescribeQuorum:   {firstWith: 2, known: 2, firstFlexible: 0, edits: describeQuorumAddresses},
+	keyEnvelope:         {firstWith: 0, known: none}, // another response is in it
+	keyFetchSnapshot:    {firstWith: 1, known: 0},
+	keyDescribeCluster:  {firstWith: 0, known: 2, firstFlexible: 0, edits: describeClusterAddresses},
+	keyShareFetch:       {firstWith: 0, known: 2, firstFlexible: 0, stream: &shareFetchLayout},
+	keyShareAcknowledge: {firstWith: 0, known: 2, firstFlexible: 0, edits: shareAcknowledgeAddresses},
+	keyUpdateRaftVoter:  {firstWith: 0, known: none},
 }
 
-var (
-	produceBearer          = bearer{firstWith: 10, known: 13, firstFlexible: 9, edits: produceAddresses}
-	fetchBearer            = bearer{firstWith: 16, known: 18, firstFlexible: 12, stream: &fetchLayout}
-	metadataBearer         = bearer{firstWith: 0, known: 13, firstFlexible: 9, edits: metadataAddresses}
-	findCoordinatorBearer  = bearer{firstWith: 0, known: 6, firstFlexible: 3, edits: findCoordinatorAddresses}
-	describeQuorumBearer   = bearer{firstWith: 2, known: 2, firstFlexible: 0, edits: describeQuorumAddresses}
-	describeClusterBearer  = bearer{firstWith: 0, known: 2, firstFlexible: 0, edits: describeClusterAddresses}
-	shareFetchBearer       = bearer{firstWith: 0, known: 2, firstFlexible: 0, stream: &shareFetchLayout}
-	shareAcknowledgeBearer = bearer{firstWith: 0, known: 2, firstFlexible: 0, edits: shareAcknowledgeAddresses}
-	quorumBearer           = bearer{firstWith: 1, known: 0}
-	envelopeBearer         = bearer{firstWith: 0, known: none}
-)
+// bearerOf returns the entry of an API whose responses carry addresses, or nil.
+func bearerOf(key int16) *bearer {
+	if key < 0 || int(key) >= len(bearers) {
+		return nil
+	}
+	return bearers[key]
+}
 
 // rewrites reports whether a response of this version is rewritten.
 func (b *bearer) rewrites(version int16) bool {
 	return (b.edits != nil || b.stream != nil) && version >= b.firstWith && version <= b.known
+}
+
+// AddressBearer is an API whose responses carry broker addresses.
+type AddressBearer struct {
+	Key int16
+	// FirstWith is the first version whose response carries an address.
+	FirstWith int16
+	// Known is the last version that clients are told of; -1 when it is none.
+	Known int16
+	// FirstFlexible is the first flexible version of the response.
+	FirstFlexible int16
+	// Rewritten says that the addresses of versions FirstWith to Known are rewritten. An
+	// API that is not has no address up to Known.
+	Rewritten bool
+}
+
+// AddressBearers returns every API whose responses carry broker addresses, by key.
+func AddressBearers() []AddressBearer {
+	var all []AddressBearer
+	for key, b := range bearers {
+		if b != nil {
+			all = append(all, AddressBearer{
+				Key: int16(key), FirstWith: b.firstWith, Known: b.known, FirstFlexible: b.firstFlexible,
+				Rewritten: b.rewrites(b.known),
+			})
+		}
+	}
+	return all
 }
