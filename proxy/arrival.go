@@ -184,8 +184,12 @@ func (e *endpoint) refuse(a *arrival, err error) {
 }
 
 // dialBroker opens a broker connection: PROXY protocol header and TLS included.
-func (e *endpoint) dialBroker(ctx context.Context, peer, local net.Addr) (int, *tlsLayer, error) {
-	c, err := e.Dial(ctx)
+func (e *endpoint) dialBroker(ctx context.Context, peer, local net.Addr, serverName string) (int, *tlsLayer, error) {
+	dial := e.Dial
+	if e.DialName != nil {
+		dial = func(ctx context.Context) (net.Conn, error) { return e.DialName(ctx, serverName) }
+	}
+	c, err := dial(ctx)
 	if err != nil {
 		return -1, nil, err
 	}

@@ -247,9 +247,9 @@ func TestStartBindsAllOrNone(t *testing.T) {
 	}
 	defer taken.Close()
 	before := descriptors(t)
-	s, err := New(Options{Loops: 1, Verdicts: noVerdicts{}, Endpoints: []Endpoint{
-		{Listener: "l", Address: "127.0.0.1:0", Broker: "node 1", Dial: refuse},
-		{Listener: "l", Address: taken.Addr().String(), Broker: "node 2", Dial: refuse},
+	s, err := New(Options{Loops: 1, Endpoints: []Endpoint{
+		{Listener: "l", Address: "127.0.0.1:0", Broker: "node 1", Dial: refuse, Verdicts: noVerdicts{}},
+		{Listener: "l", Address: taken.Addr().String(), Broker: "node 2", Dial: refuse, Verdicts: noVerdicts{}},
 	}})
 	if err != nil {
 		t.Fatal(err)

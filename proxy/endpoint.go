@@ -60,12 +60,12 @@ func (e *endpoint) accept() {
 // those that a peer ended.
 func (e *endpoint) logEnd(s *session, why reason, err error) {
 	if !why.fault() {
-		e.server.log.Debug("session ended", "listener", e.Listener, "client", s.peer.String(), "broker", e.Broker, "reason", why.String())
+		e.server.log.Debug("session ended", "listener", e.Listener, "client", s.peer.String(), "broker", s.behind(), "reason", why.String())
 		return
 	}
 	if n, ok := e.faults.allow(); ok {
 		e.server.log.Warn("session closed: "+why.sentence(), "listener", e.Listener, "client", s.peer.String(),
-			"broker", e.Broker, "reason", why.String(), "error", err, "suppressed", n)
+			"broker", s.behind(), "reason", why.String(), "error", err, "suppressed", n)
 	}
 }
 

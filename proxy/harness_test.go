@@ -193,8 +193,7 @@ func tickAfter(t *testing.T, s *Server, d time.Duration) {
 func unstarted(t *testing.T, dial Dial, rules rewrite.Rules, change ...func(*Options)) *Server {
 	t.Helper()
 	opts := Options{
-		Endpoints: []Endpoint{{Listener: "test", Address: "127.0.0.1:0", Broker: "broker", Dial: dial, Rules: rules}},
-		Verdicts:  noVerdicts{},
+		Endpoints: []Endpoint{{Listener: "test", Address: "127.0.0.1:0", Broker: "broker", Dial: dial, Rules: rules, Verdicts: noVerdicts{}}},
 		Loops:     1,
 		Logger:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

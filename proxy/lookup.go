@@ -120,7 +120,7 @@ func (s *session) proceed() ([]byte, error) {
 func (s *session) cachedVerdicts(m *pendingupload.Machine) bool {
 	known := map[string]bool{}
 	for _, topic := range m.Topics() {
-		enabled, ok := s.loop.server.opts.Verdicts.CachedRemoteStorage(topic)
+		enabled, ok := s.endpoint.Verdicts.CachedRemoteStorage(topic)
 		if !ok {
 			return false
 		}
@@ -138,7 +138,7 @@ func (s *session) resolveVerdicts(topics []string) {
 		defer cancel()
 		var known map[string]bool
 		err := s.loop.server.recovered(func() error {
-			known = s.loop.server.opts.Verdicts.ResolveRemoteStorage(ctx, topics)
+			known = s.endpoint.Verdicts.ResolveRemoteStorage(ctx, topics)
 			return nil
 		})
 		s.loop.post(func() { s.loop.guard(s, func() { s.resolved(known, err) }) })
@@ -187,6 +187,6 @@ func verdictsOf(known map[string]bool) func(string) pendingupload.RemoteStorage 
 func (s *session) report(r pendingupload.Report) {
 	s.loop.count.lookup(r)
 	if len(r.Tiered) > 0 {
-		s.loop.server.opts.Verdicts.ObserveRemoteStorage(r.Tiered)
+		s.endpoint.Verdicts.ObserveRemoteStorage(r.Tiered)
 	}
 }

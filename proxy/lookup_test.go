@@ -233,7 +233,7 @@ func newOldBroker(t *testing.T, max int16, l *tierlog.Log) (*oldBroker, *broker)
 }
 
 // verdictsFrom makes a server use v.
-func verdictsFrom(v Verdicts) func(*Options) { return func(o *Options) { o.Verdicts = v } }
+func verdictsFrom(v Verdicts) func(*Options) { return func(o *Options) { o.Endpoints[0].Verdicts = v } }
 
 // compare fails when two frames differ, and shows them.
 func compare(t *testing.T, what string, got, want []byte) {

@@ -47,6 +47,10 @@ type Endpoint struct {
 	Broker string
 	// Dial opens the broker side of this endpoint's sessions.
 	Dial Dial
+	// DialName, where it is set, is called instead of Dial, in the same way. serverName is
+	// the name that the client's TLS handshake asked for (SNI); empty when it named none.
+	// It needs TLS.
+	DialName func(ctx context.Context, serverName string) (net.Conn, error)
 	// ProxyProtocol says whether clients' connections begin with a header of the PROXY
 	// protocol. Default off.
 	ProxyProtocol ProxyProtocol
@@ -54,6 +58,8 @@ type Endpoint struct {
 	SendProxy SendProxy
 	// TLS gives the configuration for the next client's handshake; nil means plaintext.
 	// Called concurrently, off the loops: it may give a new one after a reload.
+	// With DynamicRecordSizingDisabled it is used as it is; else each handshake gets a copy
+	// that has it, with ticket keys of its own, so that no session is ever resumed.
 	TLS func() *tls.Config
 	// BrokerTLS gives the configuration for the next handshake with a broker; nil means
 	// plaintext. serverName is what the dialed connection's ServerName method says, or
@@ -61,14 +67,14 @@ type Endpoint struct {
 	BrokerTLS func(serverName string) *tls.Config
 	// Rules say how the endpoint's sessions treat requests and responses.
 	Rules rewrite.Rules
+	// Verdicts are those of the endpoint's cluster. Required unless Rules have -6 off.
+	Verdicts Verdicts
 }
 
 // Options configure a Server. Zero values mean the defaults that New fills in.
 type Options struct {
 	// Endpoints are bound by Start, all or none.
 	Endpoints []Endpoint
-	// Verdicts is required unless every endpoint has -6 off.
-	Verdicts Verdicts
 	// Loops is the number of event loops. Default: GOMAXPROCS.
 	Loops int
 	// MaxRequestBytes bounds the size field of a request. Default 256 MiB: above every

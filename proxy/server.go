@@ -75,11 +75,14 @@ func New(opts Options) (*Server, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	for _, e := range opts.Endpoints {
-		if e.Dial == nil {
+		switch {
+		case e.Dial == nil && e.DialName == nil:
 			return nil, fmt.Errorf("endpoint %s: Dial is missing", e.Address)
+		case e.DialName != nil && e.TLS == nil:
+			return nil, fmt.Errorf("endpoint %s: DialName needs TLS, which tells the name", e.Address)
 		}
-		if opts.Verdicts == nil && e.Rules.PendingUpload != rewrite.PendingUploadOff {
-			return nil, fmt.Errorf("endpoint %s answers -6 and needs Options.Verdicts", e.Address)
+		if e.Verdicts == nil && e.Rules.PendingUpload != rewrite.PendingUploadOff {
+			return nil, fmt.Errorf("endpoint %s answers -6 and needs Verdicts", e.Address)
 		}
 	}
 	s := &Server{opts: opts, log: opts.Logger, tickEvery: defaultTickEvery, handshakes: make(chan struct{}, opts.MaxHandshakes)}

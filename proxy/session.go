@@ -108,15 +108,36 @@ func newSession(l *loop, a *arrival) {
 // dial opens the broker connection off the loop.
 func (s *session) dial() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.DialTimeout)
+	name := s.serverName()
 	s.loop.server.background(func() {
 		defer cancel()
 		fd, layer := -1, (*tlsLayer)(nil)
 		err := s.loop.server.recovered(func() (err error) {
-			fd, layer, err = s.endpoint.dialBroker(ctx, s.peer, s.local)
+			fd, layer, err = s.endpoint.dialBroker(ctx, s.peer, s.local, name)
 			return err
 		})
 		s.loop.post(func() { s.loop.guard(s, func() { s.dialed(fd, layer, err) }) })
 	})
+}
+
+// serverName is the name that decides about the broker; empty where none does.
+func (s *session) serverName() string {
+	if s.endpoint.DialName == nil {
+		return ""
+	}
+	return s.client.tls.conn.ConnectionState().ServerName
+}
+
+// behind says which broker the session is for.
+func (s *session) behind() string {
+	switch name := s.serverName(); {
+	case s.endpoint.DialName == nil:
+		return s.endpoint.Broker
+	case name == "":
+		return s.endpoint.Broker + ": none"
+	default:
+		return s.endpoint.Broker + ": " + name
+	}
 }
 
 // dialed is the end of dial.

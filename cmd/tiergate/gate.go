@@ -62,7 +62,9 @@ func upstreamOptions(c *config.Config, log *slog.Logger, metrics prometheus.Regi
 // newServer makes the proxy of a configuration. Nothing is opened yet.
 func newServer(c *config.Config, to *upstream.Cluster, log *slog.Logger, metrics prometheus.Registerer) (*proxy.Server, error) {
 	opts := proxyOptions(c, to, log, metrics)
-	opts.Verdicts = to
+	for i := range opts.Endpoints {
+		opts.Endpoints[i].Verdicts = to
+	}
 	return proxy.New(opts)
 }
 

@@ -48,13 +48,14 @@ func (c *tiergateCmd) Run(ctx context.Context) error {
 			var dialer net.Dialer
 			return dialer.DialContext(ctx, "tcp", c.Broker)
 		},
-		Rules: rewrite.Rules{PendingUpload: rewrite.PendingUploadAuto},
+		Rules:    rewrite.Rules{PendingUpload: rewrite.PendingUploadAuto},
+		Verdicts: noVerdicts{},
 	}
 	if config != nil {
 		endpoint.TLS = func() *tls.Config { return config }
 	}
 	server, err := proxy.New(proxy.Options{
-		Endpoints: []proxy.Endpoint{endpoint}, Verdicts: noVerdicts{}, Loops: c.Threads, Registerer: prometheus.NewRegistry(),
+		Endpoints: []proxy.Endpoint{endpoint}, Loops: c.Threads, Registerer: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
