@@ -14,9 +14,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
 	"tiergate/upstream"
 )
@@ -41,7 +43,8 @@ Exit codes:
 
     0   all is well
     1   the configuration is wrong
-    2   a broker cannot be reached, or has no port or no address of its own, or -6 cannot be answered there
+    2   a broker cannot be reached, or has no port or no address of its own, or -6 cannot be answered there;
+        or a certificate has expired
     64  wrong command line`
 }
 
@@ -51,12 +54,18 @@ func (c *CheckCmd) Run(ctx context.Context, streams *Streams) error {
 	if err != nil {
 		return err
 	}
-	to, err := newCluster(cfg, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	log, metrics := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	tls, err := certs.New(cfg, log, metrics)
+	if err != nil {
+		return err
+	}
+	to, err := newCluster(cfg, tls, log, metrics)
 	if err != nil {
 		return err
 	}
 	defer to.Close()
 	found := askBrokers(ctx, cfg, to)
+	found.lives, found.misnamed = tls.Lives(), misnamed(cfg, tls)
 	if err := printCheck(streams.Out, cfg, found); err != nil {
 		return err
 	}
@@ -73,10 +82,16 @@ type brokers struct {
 	nodes []upstream.Capability
 	// direct are the brokers of direct listeners, by address.
 	direct map[string]upstream.Capability
+	// listErr is why the cluster gave no list of its brokers.
+	listErr error
+	// lives are those of the certificates, and misnamed the listeners whose own is not
+	// for what clients are told.
+	lives    []certs.Life
+	misnamed []string
 }
 
 func askBrokers(ctx context.Context, cfg *config.Config, to *upstream.Cluster) brokers {
-	found := brokers{nodes: to.Capabilities(ctx), direct: map[string]upstream.Capability{}}
+	found := brokers{listErr: to.BrokerList(ctx), nodes: to.Capabilities(ctx), direct: map[string]upstream.Capability{}}
 	for _, l := range cfg.Listeners {
 		for _, r := range l.Direct {
 			address := r.Broker.String()
@@ -325,12 +340,15 @@ func (b brokers) problems(cfg *config.Config) []string {
 		}
 		named[r.Address()] = name
 	}
+	if b.listErr != nil && len(list) == 0 {
+		list = append(list, b.listErr.Error())
+	}
 	for _, l := range cfg.Listeners {
 		if !l.IsDirect() {
 			list = append(list, listenerProblems(cfg, l, b.known())...)
 		}
 	}
-	return list
+	return append(list, expired(b.lives, time.Now())...)
 }
 
 // listenerProblems are what a rewriting listener does not do for the nodes.
@@ -388,6 +406,8 @@ func (b brokers) notes(cfg *config.Config) []string {
 			list = append(list, fmt.Sprintf("%s does not say whether tiered storage is on: %v", name, r.RemoteStorageErr))
 		}
 	}
+	list = append(list, b.misnamed...)
+	list = append(list, expiring(b.lives, time.Now())...)
 	if verdicts[answersNative] && verdicts[answersSynthesised] {
 		list = append(list, "some brokers know -6 and some do not, as during a rolling upgrade; tiergate decides on each connection")
 	}

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
 	"tiergate/loadtest/sim"
 	"tiergate/loadtest/tierlog"
@@ -127,11 +128,15 @@ func (d *demo) serve(ctx context.Context, first int, streams *Streams) (stop fun
 		return nil, err
 	}
 	log := newLogger(cfg.Log, streams.Err)
-	to, err := newCluster(cfg, log, nil)
+	tls, err := certs.New(cfg, log, nil) // none: the demo is plaintext
 	if err != nil {
 		return nil, err
 	}
-	server, err := newServer(cfg, to, log, nil)
+	to, err := newCluster(cfg, tls, log, nil)
+	if err != nil {
+		return nil, err
+	}
+	server, err := newServer(cfg, to, tls, log, nil)
 	if err != nil {
 		to.Close()
 		return nil, err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
 	"tiergate/proxy"
 	"tiergate/rewrite"
@@ -33,8 +34,40 @@ type cluster interface {
 
 // newCluster makes the cluster of a configuration. It connects to nothing. The caller
 // closes it.
-func newCluster(c *config.Config, log *slog.Logger, metrics prometheus.Registerer) (*upstream.Cluster, error) {
-	return upstream.New(upstreamOptions(c, log, metrics))
+func newCluster(c *config.Config, tls *certs.Store, log *slog.Logger, metrics prometheus.Registerer) (*upstream.Cluster, error) {
+	opts := upstreamOptions(c, log, metrics)
+	opts.Security = security(c, tls)
+	return upstream.New(opts)
+}
+
+// security says how the service client speaks to brokers.
+func security(c *config.Config, tls *certs.Store) upstream.Security {
+	s := upstream.Security{
+		TLS:              tls.Broker(),
+		Explain:          func(err error) error { return proxy.ExplainTLS(proxy.PeerBroker, err) },
+		HandshakeTimeout: time.Duration(c.Limits.HandshakeTimeout),
+		Preamble:         nobodysHeader(c.Upstream.SendProxyProtocol),
+	}
+	if sasl := c.Upstream.SASL; sasl != nil {
+		s.SASL = &upstream.SASL{
+			Mechanism: upstream.Mechanism(sasl.Mechanism), Username: string(sasl.Username), Password: sasl.Password,
+		}
+	}
+	return s
+}
+
+// nobodysHeader is the PROXY protocol header of a connection that is nobody's but
+// tiergate's own: UNKNOWN in version 1, and the command LOCAL in version 2 (sections 2.1
+// and 2.2 of HAProxy's proxy-protocol.txt).
+func nobodysHeader(version config.SendProxyProtocol) []byte {
+	switch version {
+	case config.SendProxyProtocolV1:
+		return []byte("PROXY UNKNOWN\r\n")
+	case config.SendProxyProtocolV2:
+		return []byte("\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00")
+	case config.SendProxyProtocolOff:
+	}
+	return nil
 }
 
 func upstreamOptions(c *config.Config, log *slog.Logger, metrics prometheus.Registerer) upstream.Options {
@@ -60,68 +93,110 @@ func upstreamOptions(c *config.Config, log *slog.Logger, metrics prometheus.Regi
 }
 
 // newServer makes the proxy of a configuration. Nothing is opened yet.
-func newServer(c *config.Config, to *upstream.Cluster, log *slog.Logger, metrics prometheus.Registerer) (*proxy.Server, error) {
-	opts := proxyOptions(c, to, log, metrics)
+func newServer(c *config.Config, to *upstream.Cluster, tls *certs.Store, log *slog.Logger, metrics prometheus.Registerer) (*proxy.Server, error) {
+	opts := proxyOptions(c, log, metrics)
+	opts.Endpoints = endpoints(c, to, tls)
 	for i := range opts.Endpoints {
 		opts.Endpoints[i].Verdicts = to
 	}
 	return proxy.New(opts)
 }
 
-func proxyOptions(c *config.Config, to cluster, log *slog.Logger, metrics prometheus.Registerer) proxy.Options {
+// proxyOptions are all but the endpoints and what they need.
+func proxyOptions(c *config.Config, log *slog.Logger, metrics prometheus.Registerer) proxy.Options {
+	pipes := c.Limits.MaxPipes
+	if pipes == 0 {
+		pipes = -1 // none; 0 would be the default
+	}
 	return proxy.Options{
-		Endpoints:        endpoints(c, to),
-		MaxRequestBytes:  int32(c.Limits.MaxRequestBytes),  //nolint:gosec // config bounds it by MaxInt32
-		MaxResponseBytes: int32(c.Limits.MaxResponseBytes), //nolint:gosec // config bounds it by MaxInt32
-		MaxHeldBytes:     int(c.Limits.MaxHeldBytes),
-		MaxInflight:      c.Limits.MaxInflight,
-		DialTimeout:      time.Duration(c.Limits.DialTimeout),
-		VerdictTimeout:   time.Duration(c.Limits.VerdictTimeout),
-		LingerTimeout:    time.Duration(c.Limits.LingerTimeout),
-		Logger:           log,
-		Registerer:       metrics,
+		MaxRequestBytes:      int32(c.Limits.MaxRequestBytes),  //nolint:gosec // config bounds it by MaxInt32
+		MaxResponseBytes:     int32(c.Limits.MaxResponseBytes), //nolint:gosec // config bounds it by MaxInt32
+		MaxHeldBytes:         int(c.Limits.MaxHeldBytes),
+		MaxBufferedBytes:     int64(c.Limits.MaxBufferedBytes),
+		MaxSessions:          c.Limits.MaxSessions,
+		MaxSessionsPerClient: c.Limits.MaxSessionsPerClient,
+		AcceptRate:           c.Limits.AcceptRate,
+		IdleTimeout:          time.Duration(c.Limits.IdleTimeout),
+		MaxInflight:          c.Limits.MaxInflight,
+		MaxPipes:             pipes,
+		DialTimeout:          time.Duration(c.Limits.DialTimeout),
+		HandshakeTimeout:     time.Duration(c.Limits.HandshakeTimeout),
+		MaxHandshakes:        c.Limits.MaxHandshakes,
+		VerdictTimeout:       time.Duration(c.Limits.VerdictTimeout),
+		LingerTimeout:        time.Duration(c.Limits.LingerTimeout),
+		Logger:               log,
+		Registerer:           metrics,
 	}
 }
 
 // endpoints returns every address to listen on, in the order of the configuration: for
 // a listener its bootstrap address and one for each node, or its direct routes.
-func endpoints(c *config.Config, to cluster) []proxy.Endpoint {
+func endpoints(c *config.Config, to cluster, tls *certs.Store) []proxy.Endpoint {
 	mode := pendingUpload(c.EarliestPendingUpload)
 	var all []proxy.Endpoint
 	for _, l := range c.Listeners {
+		list := rewritingEndpoints
 		if l.IsDirect() {
-			all = append(all, directEndpoints(l, to, mode)...)
-			continue
+			list = directEndpoints
 		}
-		rules := rewrite.Rules{PendingUpload: mode, Addresses: addresses(c, l), Nodes: to}
-		all = append(all, proxy.Endpoint{
-			Listener: string(l.Name), Address: l.Bootstrap.String(), Broker: "bootstrap", Dial: to.DialBootstrap, Rules: rules,
-		})
-		for i := range l.Nodes.Count() {
-			nodeID := l.FirstNodeID + i
-			all = append(all, proxy.Endpoint{
-				Listener: string(l.Name),
-				Address:  net.JoinHostPort(l.Nodes.Host, strconv.Itoa(int(l.Nodes.First)+int(i))),
-				Broker:   nodeName(nodeID),
-				Dial:     func(ctx context.Context) (net.Conn, error) { return to.DialNode(ctx, nodeID) },
-				Rules:    rules,
-			})
+		for _, e := range list(c, l, to, mode) {
+			e.Listener = string(l.Name)
+			e.TLS, e.BrokerTLS = tls.Listener(l.Name), tls.Broker()
+			e.ProxyProtocol, e.SendProxy = proxyProtocol(l.ProxyProtocol), sendProxy(c.Upstream.SendProxyProtocol)
+			all = append(all, e)
 		}
 	}
 	return all
 }
 
-func directEndpoints(l config.Listener, to cluster, mode rewrite.PendingUpload) []proxy.Endpoint {
+func rewritingEndpoints(c *config.Config, l config.Listener, to cluster, mode rewrite.PendingUpload) []proxy.Endpoint {
+	rules := rewrite.Rules{PendingUpload: mode, Addresses: addresses(c, l), Nodes: to}
+	all := []proxy.Endpoint{{Address: l.Bootstrap.String(), Broker: "bootstrap", Dial: to.DialBootstrap, Rules: rules}}
+	for i := range l.Nodes.Count() {
+		nodeID := l.FirstNodeID + i
+		all = append(all, proxy.Endpoint{
+			Address: net.JoinHostPort(l.Nodes.Host, strconv.Itoa(int(l.Nodes.First)+int(i))),
+			Broker:  nodeName(nodeID),
+			Dial:    func(ctx context.Context) (net.Conn, error) { return to.DialNode(ctx, nodeID) },
+			Rules:   rules,
+		})
+	}
+	return all
+}
+
+func directEndpoints(_ *config.Config, l config.Listener, to cluster, mode rewrite.PendingUpload) []proxy.Endpoint {
 	all := make([]proxy.Endpoint, len(l.Direct))
 	for i, r := range l.Direct {
 		broker := r.Broker.String()
 		all[i] = proxy.Endpoint{
-			Listener: string(l.Name), Address: r.Listen.String(), Broker: broker,
+			Address: r.Listen.String(), Broker: broker,
 			Dial:  func(ctx context.Context) (net.Conn, error) { return to.DialAddress(ctx, broker) },
 			Rules: rewrite.Rules{PendingUpload: mode},
 		}
 	}
 	return all
+}
+
+func proxyProtocol(p config.ProxyProtocol) proxy.ProxyProtocol {
+	switch p {
+	case config.ProxyProtocolOptional:
+		return proxy.ProxyProtocolOptional
+	case config.ProxyProtocolRequired:
+		return proxy.ProxyProtocolRequired
+	case config.ProxyProtocolOff:
+	}
+	return proxy.ProxyProtocolOff
+}
+
+func sendProxy(p config.SendProxyProtocol) proxy.SendProxy {
+	switch p {
+	case config.SendProxyProtocolV1:
+		return proxy.SendProxyV1
+	case config.SendProxyProtocolV2:
+		return proxy.SendProxyV2
+	case config.SendProxyProtocolOff:
+	}
+	return proxy.SendProxyOff
 }
 
 // addresses is the map of a listener that rewrites addresses. A node beyond its range

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
 	"tiergate/proxy"
 	"tiergate/rewrite"
@@ -46,13 +47,31 @@ limits:
   max_request_bytes: 1MiB
   max_response_bytes: 2MiB
   max_held_bytes: 3MiB
+  max_buffered_bytes: 4MiB
   max_inflight: 4
+  max_pipes: 13
+  max_sessions: 14
+  max_sessions_per_client: 15
+  accept_rate: 16
+  max_handshakes: 17
+  handshake_timeout: 18s
+  idle_timeout: 19s
   dial_timeout: 5s
   verdict_timeout: 6s
   linger_timeout: 11s
   drain_timeout: 12s
 admin: {address: "127.0.0.1:9203"}
 `
+
+// noTLS is the store of a configuration without tls blocks.
+func noTLS(t *testing.T, c *config.Config) *certs.Store {
+	t.Helper()
+	tls, err := certs.New(c, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls
+}
 
 // dialed notes what endpoints dial.
 type dialed struct{ last string }
@@ -97,7 +116,8 @@ func TestEndpoints(t *testing.T) {
 		{"sidecar", "10.0.0.1:9092", "kafka-0:19092", "kafka-0:19092", direct},
 		{"sidecar", "10.0.0.2:9092", "kafka-1:19092", "kafka-1:19092", direct},
 	}
-	got := endpoints(parsed(t, twoListeners), to)
+	c := parsed(t, twoListeners)
+	got := endpoints(c, to, noTLS(t, c))
 	if len(got) != len(want) {
 		t.Fatalf("%d endpoints, want %d: %+v", len(got), len(want), got)
 	}
@@ -125,15 +145,21 @@ func TestPendingUploadModes(t *testing.T) {
 
 func TestProxyOptions(t *testing.T) {
 	log, metrics := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
-	got := proxyOptions(parsed(t, twoListeners), &dialed{}, log, metrics)
-	got.Endpoints = nil // TestEndpoints
+	c := parsed(t, twoListeners)
+	got := proxyOptions(c, log, metrics)
 	want := proxy.Options{
-		MaxRequestBytes: 1 << 20, MaxResponseBytes: 2 << 20, MaxHeldBytes: 3 << 20, MaxInflight: 4,
+		MaxRequestBytes: 1 << 20, MaxResponseBytes: 2 << 20, MaxHeldBytes: 3 << 20, MaxBufferedBytes: 4 << 20, MaxInflight: 4,
+		MaxPipes: 13, MaxSessions: 14, MaxSessionsPerClient: 15, AcceptRate: 16, MaxHandshakes: 17,
+		HandshakeTimeout: 18 * time.Second, IdleTimeout: 19 * time.Second,
 		DialTimeout: 5 * time.Second, VerdictTimeout: 6 * time.Second, LingerTimeout: 11 * time.Second,
 		Logger: log, Registerer: metrics,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	c.Limits.MaxPipes = 0
+	if got := proxyOptions(c, log, metrics).MaxPipes; got != -1 {
+		t.Errorf("no pipes: got %d, want -1, which is none", got)
 	}
 }
 
@@ -161,12 +187,13 @@ func TestUpstreamOptions(t *testing.T) {
 func TestDefaultsAreAccepted(t *testing.T) {
 	c := config.Defaults()
 	c.Upstream.BootstrapServers = []config.HostPort{{Host: "127.0.0.1", Port: 1}}
-	to, err := newCluster(&c, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	tls := noTLS(t, &c)
+	to, err := newCluster(&c, tls, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer to.Close()
-	server, err := newServer(&c, to, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	server, err := newServer(&c, to, tls, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/loadtest/kafka"
 	"tiergate/loadtest/sim"
 )
 
@@ -108,25 +109,11 @@ func scriptPorts(ts *testscript.TestScript, _ bool, args []string) {
 
 // freePorts returns the first of n neighbouring ports that nobody listens on.
 func freePorts(n int) (int, error) {
-	for range 100 {
-		open := make([]net.Listener, 0, n)
-		first := 0
-		for len(open) < n {
-			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(max(first+len(open), 0)*min(first, 1))))
-			if err != nil {
-				break
-			}
-			open = append(open, l)
-			first = open[0].Addr().(*net.TCPAddr).Port
-		}
-		for _, l := range open {
-			_ = l.Close()
-		}
-		if len(open) == n {
-			return first, nil
-		}
+	ports, err := kafka.FreePorts(n)
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("no %d neighbouring free ports", n)
+	return ports[0], nil
 }
 
 func scriptHTTP(ts *testscript.TestScript, _ bool, args []string) {

@@ -8,9 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
+	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
 	"tiergate/proxy"
 	"tiergate/upstream"
@@ -33,7 +38,7 @@ func (c *ServeCmd) Help() string {
 		`and tiergate keeps trying.
 
 At the first signal /readyz turns to 503, no client is accepted any more, and requests under way have limits.drain_timeout to end. ` +
-		`A second signal ends everything at once.
+		`A second signal ends everything at once. SIGHUP reads the files of all tls blocks again; so does a change of one, within seconds.
 
 Examples:
 
@@ -68,7 +73,13 @@ func (c *ServeCmd) Run(stop Stop, streams *Streams) error {
 func serve(cfg *config.Config, stop Stop, streams *Streams) error {
 	log := newLogger(cfg.Log, streams.Err)
 	metrics := newRegistry()
-	to, err := newCluster(cfg, log, metrics)
+	tls, err := certs.New(cfg, log, metrics)
+	if err != nil {
+		return err
+	}
+	defer keepCurrent(tls)()
+	warnInsecure(log, cfg)
+	to, err := newCluster(cfg, tls, log, metrics)
 	if err != nil {
 		return err
 	}
@@ -78,7 +89,7 @@ func serve(cfg *config.Config, stop Stop, streams *Streams) error {
 		return err
 	}
 	defer http.Close()
-	server, err := newServer(cfg, to, log, metrics)
+	server, err := newServer(cfg, to, tls, log, metrics)
 	if err != nil {
 		return err
 	}
@@ -97,6 +108,43 @@ func serve(cfg *config.Config, stop Stop, streams *Streams) error {
 	<-stop.Soon.Done()
 	http.enter(phaseStopping)
 	return drain(server, cfg, log, stop)
+}
+
+// keepCurrent reads TLS files again when they have changed, and at SIGHUP, until the
+// function that it returns is called.
+func keepCurrent(tls *certs.Store) (stop func()) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { tls.Watch(ctx) })
+	running.Go(func() {
+		for {
+			select {
+			case <-hangup:
+				tls.Reload()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		signal.Stop(hangup)
+		cancel()
+		running.Wait()
+	}
+}
+
+// warnInsecure says what the configuration gives away.
+func warnInsecure(log *slog.Logger, cfg *config.Config) {
+	tls, sasl := cfg.Upstream.TLS, cfg.Upstream.SASL
+	if tls != nil && tls.InsecureSkipVerify {
+		log.Warn("INSECURE: upstream.tls.insecure_skip_verify is on: brokers' certificates are not checked, " +
+			"so whoever stands between can read and change everything, passwords among it")
+	}
+	if tls == nil && sasl != nil && sasl.Mechanism == config.SASLPlain {
+		log.Warn("INSECURE: upstream.sasl has the mechanism PLAIN and there is no upstream.tls: its password is sent readably")
+	}
 }
 
 // logListeners says of each listener that it is bound.
