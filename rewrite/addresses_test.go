@@ -50,3 +50,52 @@ func TestPortRangeAdvertised(t *testing.T) {
 	f(neighbours, 444, "h 1 false")
 	f(neighbours, -8, "h 1 false")
 }
+
+func TestNodeTable(t *testing.T) {
+	table := NewNodeTable(map[int32]Address{7: {"b7.example.com", 9092}, 3: {"2001:db8::3", 19093}, 2147483647: {"z", 1234}})
+	for nodeID, want := range map[int32]string{
+		7: "b7.example.com 9092 true", 3: "2001:db8::3 19093 true", 2147483647: "z 1234 true",
+		0: "2001:db8::3 1 false", 8: "2001:db8::3 1 false", -1: "2001:db8::3 1 false",
+	} {
+		host, port, mapped := table.Advertised(nodeID)
+		if got := fmt.Sprintf("%s %d %t", host, port, mapped); got != want {
+			t.Errorf("node %d: got %s, want %s", nodeID, got, want)
+		}
+	}
+	if got, want := table.Growth(), len("b7.example.com")+len("2001:db8::3")+len("z"); got != want {
+		t.Errorf("growth %d, want %d", got, want)
+	}
+	host, _, _ := NewNodeTable(map[int32]Address{math.MaxInt32: {"only", 1}}).Advertised(1)
+	if host != "only" {
+		t.Errorf("got %q, want only", host)
+	}
+}
+
+func TestNodeNames(t *testing.T) {
+	names := NodeNames{Before: "b", After: ".kafka.example.com", Port: 9093}
+	for nodeID, want := range map[int32]string{
+		0: "b0.kafka.example.com 9093 true", 12: "b12.kafka.example.com 9093 true",
+		math.MaxInt32: "b2147483647.kafka.example.com 9093 true", -1: "b0.kafka.example.com 1 false",
+	} {
+		host, port, mapped := names.Advertised(nodeID)
+		if got := fmt.Sprintf("%s %d %t", host, port, mapped); got != want {
+			t.Errorf("node %d: got %s, want %s", nodeID, got, want)
+		}
+	}
+	for host, want := range map[string]string{
+		"b0.kafka.example.com": "0 true", "B12.Kafka.EXAMPLE.com": "12 true", "b2147483647.kafka.example.com": "2147483647 true",
+		"b2147483648.kafka.example.com": "0 false", "b-1.kafka.example.com": "0 false", "b+1.kafka.example.com": "0 false",
+		"b01.kafka.example.com": "0 false", "b.kafka.example.com": "0 false", "1.kafka.example.com": "0 false",
+		"b1.kafka.example.com.evil.org": "0 false", "xb1.kafka.example.com": "0 false", "": "0 false",
+		"b1_0.kafka.example.com": "0 false",
+	} {
+		nodeID, ok := names.Node(host)
+		if got := fmt.Sprintf("%d %t", nodeID, ok); got != want {
+			t.Errorf("%q: got %s, want %s", host, got, want)
+		}
+	}
+	digits := NodeNames{Before: "k1", After: "x", Port: 1}
+	if nodeID, ok := digits.Node(digits.Host(1)); nodeID != 1 || !ok {
+		t.Errorf("k11x: got %d %t, want 1", nodeID, ok)
+	}
+}

@@ -161,7 +161,7 @@ func (v *Conversation) Response(key, version int16, frame []byte) (out []byte, u
 		return nil, nil, fmt.Errorf("%s v%d response body: %w", KeyName(key), version, c.Err())
 	}
 	if len(a.edits) == 0 {
-		return frame, nil, nil
+		return frame, a.unmapped, nil
 	}
 	return codec.ApplyEdits(nil, frame, a.edits), a.unmapped, nil
 }

@@ -17,13 +17,11 @@ func describeClusterAddresses(version int16, c *codec.Cursor, a *addressEdits) {
 		c.Int8() // endpoint type
 	}
 	_ = c.String() // cluster id
-	c.Int32()      // controller id
-	for i, n := 0, c.ArrayLen(11); i < n && c.Err() == nil; i++ {
-		a.node(c)
+	a.controller(c)
+	a.nodes(c, 11, func() {
 		_ = c.String() // rack
 		if version >= 2 {
 			c.Int8() // is fenced
 		}
-		c.Tags()
-	}
+	})
 }

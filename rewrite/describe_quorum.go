@@ -22,15 +22,17 @@ func describeQuorumAddresses(_ int16, c *codec.Cursor, a *addressEdits) {
 		}
 		c.Tags()
 	}
-	for i, n := 0, c.ArrayLen(6); i < n && c.Err() == nil; i++ {
+	a.elements(c, 6, func() fate {
+		f := fateKept
 		nodeID := c.Int32()
 		for j, m := 0, c.ArrayLen(5); j < m && c.Err() == nil; j++ {
 			_ = c.String() // listener name
-			quorumListener(c, nodeID, a)
+			f = max(f, quorumListener(c, nodeID, a))
 			c.Tags()
 		}
 		c.Tags()
-	}
+		return f
+	})
 }
 
 // quorumPartition walks a partition: the metadata log.
@@ -48,17 +50,16 @@ func quorumPartition(c *codec.Cursor) {
 }
 
 // quorumListener replaces host and port of a controller's listener; an empty host stays.
-func quorumListener(c *codec.Cursor, nodeID int32, a *addressEdits) {
+func quorumListener(c *codec.Cursor, nodeID int32, a *addressEdits) fate {
 	from := c.Off()
 	host := c.String()
 	c.Skip(2)
 	if c.Err() != nil || len(host) == 0 {
-		return
+		return fateKept
 	}
-	newHost, newPort, mapped := a.rules.Addresses.Advertised(nodeID)
-	if !mapped {
-		a.unmapped = append(a.unmapped, nodeID)
+	newHost, newPort, f := a.of(nodeID)
+	if f == fateReplaced {
+		a.replace(from, c.Off(), binary.BigEndian.AppendUint16(codec.AppendString(nil, codec.Flexible, newHost), uint16(newPort)))
 	}
-	with := binary.BigEndian.AppendUint16(codec.AppendString(nil, codec.Flexible, newHost), uint16(newPort))
-	a.edits = append(a.edits, codec.Edit{From: a.base + from, To: a.base + c.Off(), With: with})
+	return f
 }

@@ -20,13 +20,12 @@ var noEndpoints = []byte{1}
 // addresses; or the whole array by an empty one when a is to drop them.
 func endpoints(c *codec.Cursor, a *addressEdits) {
 	from, edits := c.Off(), len(a.edits)
-	for i, n := 0, c.ArrayLen(11); i < n && c.Err() == nil; i++ {
-		a.node(c)
+	a.nodes(c, 11, func() {
 		_ = c.String() // rack
-		c.Tags()
-	}
+	})
 	if a.drop == dropEndpoints && c.Err() == nil {
-		a.edits = append(a.edits[:edits], codec.Edit{From: a.base + from, To: a.base + c.Off(), With: noEndpoints})
+		a.edits = a.edits[:edits]
+		a.replace(from, c.Off(), noEndpoints)
 	}
 }
 
@@ -44,13 +43,13 @@ func tagsWithEndpoints(c *codec.Cursor, a *addressEdits) {
 			c.Fail("node endpoints: %v", in.Err())
 			return
 		}
+		a.unmapped = append(a.unmapped, inner.unmapped...)
 		if len(inner.edits) == 0 {
 			return
 		}
 		content := applyTo(t.Content, inner.edits)
 		with := append(binary.AppendUvarint(nil, uint64(len(content))), content...)
-		a.edits = append(a.edits, codec.Edit{From: a.base + t.SizeOff, To: a.base + t.Off + len(t.Content), With: with})
-		a.unmapped = append(a.unmapped, inner.unmapped...)
+		a.replace(t.SizeOff, t.Off+len(t.Content), with)
 	})
 }
 

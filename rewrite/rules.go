@@ -29,6 +29,22 @@ type Addresses interface {
 	Growth() int
 }
 
+// Unmapped says what clients are told of a node that has no address of its own at the
+// proxy.
+type Unmapped uint8
+
+const (
+	// UnmappedReject tells the address that Addresses gives such a node, where nothing
+	// serves: answers have no hole, connections to the node are refused, and nothing of the
+	// broker's own address is seen.
+	UnmappedReject Unmapped = iota
+	// UnmappedHide takes the node out of lists of brokers and endpoints. A controller id
+	// that is hidden becomes -1, and a hidden coordinator COORDINATOR_NOT_AVAILABLE.
+	UnmappedHide
+	// UnmappedPassthrough tells the broker's own address.
+	UnmappedPassthrough
+)
+
 // Nodes is told of the brokers that responses name. Never blocks: loops call it.
 type Nodes interface {
 	ObserveNode(nodeID int32, host string, port int32)
@@ -41,6 +57,8 @@ type Rules struct {
 	PendingUpload PendingUpload
 	// Addresses rewrites broker addresses; nil (direct mode) leaves them alone.
 	Addresses Addresses
+	// Unmapped is what becomes of nodes that Addresses has no address for.
+	Unmapped Unmapped
 	// Nodes is told the real addresses before they are replaced; may be nil.
 	Nodes Nodes
 }

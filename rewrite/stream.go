@@ -243,7 +243,7 @@ func (s *Stream) whole(frame []byte) (out []byte, unmapped []int32, err error) {
 	a := addressEdits{rules: s.rules}
 	edited, err := s.edit(frame[off:], &a)
 	if err != nil || len(a.edits) == 0 {
-		return frame, nil, err
+		return frame, a.unmapped, err
 	}
 	out = append(append(make([]byte, 0, off+len(edited)), frame[:off]...), edited...)
 	codec.PutSize(out)
