@@ -69,8 +69,8 @@ type versionRow struct {
 func apiVersionRows(version int16, frame []byte) (rows []versionRow, lenOff int, ok bool, err error) {
 	c := codec.NewCursor(frame, codec.EncodingOf(version, apiVersionsFlexible))
 	c.Skip(codec.ResponseFixedLen)
-	if c.Int16() != 0 || c.Err() != nil {
-		return nil, 0, false, c.Err()
+	if c.Int16() != 0 {
+		return nil, 0, false, nil
 	}
 	lenOff = c.Off()
 	n := c.ArrayLen(6)

@@ -21,10 +21,18 @@ import (
 //
 // A Stream belongs to one response of one session. It holds none of the bytes.
 type Stream struct {
-	at      step
+	position
 	layout  *streamLayout
 	version int16
 	rules   *Rules
+	// cursor is Next's own: it lies here so that Next, which is called for every partition,
+	// allocates nothing.
+	cursor codec.Cursor
+}
+
+// position is where a walk is.
+type position struct {
+	at step
 	// Elements still to come of the arrays that the walk is in.
 	topics, partitions, items int
 }
@@ -84,18 +92,19 @@ func (s *Stream) Growth() int { return s.rules.Addresses.Growth() + sizeGrowth +
 // follow them, in p and beyond. tail says that what follows the n bytes is the end of
 // the frame, to be held whole and given to Tail. n and skip are 0 when p must be longer.
 func (s *Stream) Next(p []byte, left int64) (n int, skip int64, tail bool, err error) {
+	defer func() { s.cursor = codec.Cursor{} }()
 	for s.at != stepTail {
-		c := codec.NewCursor(p[n:], codec.Flexible)
-		next := *s
-		skip = next.walk(&c, left-int64(n))
-		if c.Err() != nil {
+		before := s.position
+		s.cursor = codec.NewCursor(p[n:], codec.Flexible)
+		skip = s.walk(&s.cursor, left-int64(n))
+		if err := s.cursor.Err(); err != nil {
+			s.position = before
 			if int64(len(p)) >= left {
-				return 0, 0, false, fmt.Errorf("at step %d: %w", s.at, c.Err())
+				return 0, 0, false, fmt.Errorf("at step %d: %w", s.at, err)
 			}
 			return n, 0, false, nil
 		}
-		*s = next
-		n += c.Off()
+		n += s.cursor.Off()
 		if skip > left-int64(n) {
 			return 0, 0, false, fmt.Errorf("%d bytes of records, %d left in the frame", skip, left-int64(n))
 		}
