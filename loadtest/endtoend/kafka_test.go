@@ -11,6 +11,7 @@ import (
 
 // TestKafka43 has the native broker: the oracle.
 func TestKafka43(t *testing.T) {
+	t.Parallel()
 	ctx := realBrokers(t)
 	s := newStand(t, kafka.Kafka43)
 	s.buildLogs(t, ctx)
@@ -28,6 +29,7 @@ func TestKafka43(t *testing.T) {
 // TestKafka41 has an older broker with ListOffsets v10, and the tests that need one broker
 // only, whatever its version.
 func TestKafka41(t *testing.T) {
+	t.Parallel()
 	ctx := realBrokers(t)
 	s := newStand(t, kafka.Kafka41)
 	prepareManyTiered(t, ctx, s)
@@ -52,6 +54,7 @@ func TestKafka41(t *testing.T) {
 
 // TestKafka39 has an older broker with ListOffsets v9, whose requests have no timeout.
 func TestKafka39(t *testing.T) {
+	t.Parallel()
 	ctx := realBrokers(t)
 	s := newStand(t, kafka.Kafka39)
 	s.buildLogs(t, ctx)

@@ -32,6 +32,7 @@ type several struct {
 // TestSeveralBrokers has what one broker does not: leaders elsewhere, and answers that say
 // where they are (KIP-951).
 func TestSeveralBrokers(t *testing.T) {
+	t.Parallel()
 	ctx := realBrokers(t)
 	s := &several{nodes: make(map[int32]*kafka.Recorder)}
 	s.cluster = kafka.Start(t, kafka.Options{

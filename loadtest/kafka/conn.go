@@ -44,12 +44,17 @@ func Dial(ctx context.Context, addr, clientID string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return NewConn(conn, clientID), nil
+}
+
+// NewConn is Dial for a connection that is there. It takes conn over.
+func NewConn(conn net.Conn, clientID string) *Conn {
 	return &Conn{
 		conn:      conn,
 		reader:    bufio.NewReaderSize(conn, 64*1024),
 		formatter: kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID)),
 		next:      1,
-	}, nil
+	}
 }
 
 // Close closes the connection.

@@ -171,6 +171,9 @@ func TestFreePortsAreInARowBelowTheEphemeralRange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if reservePorts(ports[:1]) {
+		t.Errorf("port %d can be had twice", ports[0])
+	}
 	for i, p := range ports {
 		if p != ports[0]+i || p >= ephemeralLow() {
 			t.Fatalf("ports %v are not in a row below %d", ports, ephemeralLow())

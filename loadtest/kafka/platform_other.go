@@ -15,6 +15,8 @@ var errNotUnix = errors.New("real Kafka brokers are run for tests on Unix system
 
 func lockFile(context.Context, string) (func(), error) { return nil, errNotUnix }
 
+func reservePorts([]int) bool { return true }
+
 func signalGroup(int, syscall.Signal) error { return errNotUnix }
 
 func processAttributes() *syscall.SysProcAttr { return nil }

@@ -14,7 +14,9 @@ import (
 // firstPort is the lowest port that FreePorts hands out.
 const firstPort = 10240
 
-// FreePorts returns n ports in a row that nobody listens on at 127.0.0.1 now.
+// FreePorts returns n ports in a row that nobody listens on at 127.0.0.1 now, and that
+// FreePorts gave to nobody else, in any process that runs: a broker is down for a while
+// when it is restarted, and its ports must wait for it.
 //
 // The kernel's own choice (port 0) will not do for a broker that is restarted: it comes
 // from the ephemeral range, and while the broker is down any outgoing connection may
@@ -42,7 +44,7 @@ func freeFrom(first, n int) (ports []int, ok bool) {
 		defer l.Close()
 		ports = append(ports, port)
 	}
-	return ports, true
+	return ports, reservePorts(ports)
 }
 
 // ephemeralLow returns the first port of the ephemeral range; 32768 where the kernel
