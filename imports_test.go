@@ -65,6 +65,10 @@ func rooms() []room {
 			folder: "loadtest/bench", ours: []string{"codec", "rewrite", "proxy", "loadtest"}, // the proxy without cmd, beside its peers
 			others: []string{franz, prometheus, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
 		},
+		{
+			folder: "loadtest/endtoend", ours: []string{"codec", "rewrite", "loadtest"}, // rewrite's list of addresses beside Kafka's definitions
+			others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"},
+		},
 		{folder: "loadtest", ours: []string{"codec", "loadtest"}, others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"}},
 	}
 }
@@ -224,6 +228,9 @@ func TestImportRules(t *testing.T) {
 		{"loadtest/sim", "tiergate/proxy", false, false},
 		{"loadtest/bench", "tiergate/proxy", false, true},
 		{"loadtest/kafka", "tiergate/config", true, false},
+		{"loadtest/endtoend", "tiergate/rewrite", true, true},
+		{"loadtest/endtoend", "tiergate/proxy", true, false},
+		{"loadtest/kafka", "tiergate/rewrite", true, false},
 		{"nowhere", "fmt", false, false},
 	} {
 		if why := may(c.folder, c.name, c.test); (why == "") != c.free {
