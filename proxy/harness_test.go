@@ -6,6 +6,7 @@ package proxy
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -24,8 +25,18 @@ import (
 // patience bounds every wait of these tests; none depends on how long it takes.
 const patience = 20 * time.Second
 
-// TestMain fails the package when a goroutine is left.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails the package when a goroutine is left. As a child of a test it is that
+// child's main instead.
+func TestMain(m *testing.M) {
+	if address := os.Getenv(scarceEnv); address != "" {
+		if err := scarce(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // frameOf makes a frame of the bytes after the size field.
 func frameOf(body ...byte) []byte {

@@ -125,6 +125,12 @@ func (o *observed) ObserveNode(id int32, host string, port int32) {
 	o.nodes[id] = net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
+func (o *observed) of(id int32) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.nodes[id]
+}
+
 // pieces is a broker that answers each request with the two parts of an answer: the
 // second part when the first has arrived, which the test tells.
 type pieces struct {
@@ -185,7 +191,7 @@ func TestAddressesAreRewrittenCutAnywhere(t *testing.T) {
 						t.Fatalf("cut at %d:\n got %x\nwant %x", cut, got, want)
 					}
 				}
-				if got, want := nodes.nodes[7], "broker-7.internal:29099"; got != want {
+				if got, want := nodes.of(7), "broker-7.internal:29099"; got != want {
 					t.Fatalf("node 7 was observed at %q, want %q", got, want)
 				}
 			})

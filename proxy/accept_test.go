@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tiergate/rewrite"
+)
+
+// scarceEnv makes the test binary a proxy that runs out of descriptors, in front of the
+// broker at its value; see scarce.
+const scarceEnv = "TIERGATE_TEST_SCARCE_BROKER"
+
+// scarce is the child's main. It prints the address that it listens on and obeys the
+// lines of its standard input until that ends: "hold" opens descriptors until there are
+// none, "release" closes those again.
+func scarce(brokerAddress string) error {
+	s, err := New(Options{
+		Loops:  1,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Endpoints: []Endpoint{{
+			Listener: "scarce", Address: "127.0.0.1:0", Broker: "broker",
+			Rules: rewrite.Rules{PendingUpload: rewrite.PendingUploadOff},
+			Dial: func(ctx context.Context) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "tcp", brokerAddress)
+			},
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	if err = s.Start(); err != nil {
+		return err
+	}
+	// Few enough to open them all quickly.
+	if err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: 64}); err != nil {
+		return err
+	}
+	fmt.Println(s.Addr(0))
+	var hoard []*os.File
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); fmt.Println("obeyed") {
+		for _, f := range hoard {
+			_ = f.Close()
+		}
+		hoard = nil
+		for in.Text() == "hold" {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				break
+			}
+			hoard = append(hoard, f)
+		}
+	}
+	return s.Close()
+}
+
+// scarceProxy is the child.
+type scarceProxy struct {
+	address string
+	command *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+	mu      sync.Mutex
+	log     bytes.Buffer
+}
+
+// Write takes what the child logs.
+func (p *scarceProxy) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(b)
+}
+
+// logged returns what the child has logged.
+func (p *scarceProxy) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// tell has the child obey a line.
+func (p *scarceProxy) tell(t *testing.T, line string) {
+	t.Helper()
+	_, err := fmt.Fprintln(p.in, line)
+	if err == nil {
+		_, err = p.out.ReadString('\n')
+	}
+	if err != nil {
+		t.Fatalf("the child does not obey: %v\n%s", err, p.logged())
+	}
+}
+
+// startScarce runs this test binary as a proxy that can run out of descriptors.
+func startScarce(t *testing.T, brokerAddress string) *scarceProxy {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &scarceProxy{command: exec.Command(exe)}
+	p.command.Env = append(os.Environ(), scarceEnv+"="+brokerAddress)
+	p.command.Stderr = p
+	if p.in, err = p.command.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.in.Close()
+		if err := p.command.Wait(); err != nil {
+			t.Errorf("the child: %v\n%s", err, p.logged())
+		}
+	})
+	p.out = bufio.NewReader(out)
+	if p.address, err = p.out.ReadString('\n'); err != nil {
+		t.Fatalf("the child did not start: %v\n%s", err, p.logged())
+	}
+	p.address = strings.TrimSpace(p.address)
+	return p
+}
+
+// connect opens a connection to the child and sends a request.
+func (p *scarceProxy) connect(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	mustWrite(t, c, request(30, 1, 1))
+	return c
+}
+
+// When the process has no descriptors left, accepting pauses and says so; sessions that
+// are open are served, and clients that wait in the kernel's queue are served as soon as
+// there are descriptors again.
+func TestAcceptSurvivesTheLackOfDescriptors(t *testing.T) {
+	p := startScarce(t, newEcho(t).listener.Addr().String())
+	want := response(1, 0, 1, 'c')
+	before := p.connect(t)
+	compare(t, "before", mustRead(t, before), want)
+	p.tell(t, "hold")
+	waiting := []net.Conn{p.connect(t), p.connect(t), p.connect(t)}
+	await(t, "accepting fails", func() bool {
+		return strings.Contains(p.logged(), "cannot accept connections, trying again") && strings.Contains(p.logged(), "too many open files")
+	})
+	mustWrite(t, before, request(30, 1, 1))
+	compare(t, "meanwhile", mustRead(t, before), want)
+	p.tell(t, "release")
+	for _, c := range waiting {
+		compare(t, "afterwards", mustRead(t, c), want)
+	}
+}

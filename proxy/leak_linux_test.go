@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tiergate/loadtest/tierlog"
+	"tiergate/rewrite"
+)
+
+// cutter ends connections at random: with FIN or RST, at any byte.
+type cutter struct{ *rand.Rand }
+
+func newCutter(seed uint64) cutter { return cutter{rand.New(rand.NewPCG(seed, 11))} }
+
+// cut ends a connection in one of the ways there are.
+func (r cutter) cut(c *net.TCPConn) {
+	switch r.IntN(3) {
+	case 0:
+		reset(c)
+	case 1:
+		_ = c.CloseWrite()
+		_ = c.SetReadDeadline(time.Now().Add(time.Duration(r.IntN(3000)) * time.Microsecond))
+		_, _ = io.Copy(io.Discard, c)
+		fallthrough
+	default:
+		_ = c.Close()
+	}
+}
+
+// requests returns what a client sends, or the start of it: small requests and
+// large ones, some that are owed nothing, some that are looked up, some that are held.
+func (r cutter) requests(old *oldBroker) []byte {
+	var out []byte
+	for id := range int32(1 + r.IntN(6)) {
+		switch r.IntN(6) {
+		case 0:
+			out = append(out, produce(9, id, 0, text(4), nil, pattern[:r.IntN(300_000)])...)
+		case 1:
+			out = append(out, frameOfRequest(old.offsetsRequest(11, -6), id)...)
+		case 2:
+			out = append(out, request(3, 1, id)...)
+		case 3:
+			out = append(out, request(1, 11, id, pattern[:r.IntN(300_000)]...)...)
+		default:
+			out = append(out, request(30, 0, id, pattern[:r.IntN(2000)]...)...)
+		}
+	}
+	if r.IntN(2) == 0 {
+		out = out[:r.IntN(len(out)+1)]
+	}
+	return out
+}
+
+// fickle is a broker that serves for a while and then leaves at any byte of an answer.
+func (r cutter) fickle(old *oldBroker, c *net.TCPConn) {
+	for range r.IntN(8) {
+		frame, err := readFrame(c)
+		if err != nil {
+			return
+		}
+		var answer []byte
+		if frame[5] == 0 {
+			continue
+		}
+		answer, _ = old.answer(frame)
+		if r.IntN(8) == 0 && len(answer) > 0 {
+			_, _ = c.Write(answer[:r.IntN(len(answer))])
+			break
+		}
+		if _, err = c.Write(answer); err != nil {
+			return
+		}
+	}
+	r.cut(c)
+}
+
+// Sessions that are cut at random, by either side, with FIN and RST, in the middle of
+// frames, look-ups and dials, leave nothing behind: no session, descriptor, pipe or
+// goroutine (TestMain), and without the help of any timeout.
+func TestSessionsCutAtRandomLeaveNothing(t *testing.T) {
+	const sessions, workers = 500, 16
+	before := descriptors(t)
+	old := &oldBroker{max: 10, logs: map[string][]*tierlog.Log{"t": {tieredWithoutUploads()}}}
+	var served, dialed atomic.Uint64
+	b := newBroker(t, func(c *net.TCPConn) { newCutter(served.Add(1)).fickle(old, c) })
+	dial := func(ctx context.Context) (net.Conn, error) {
+		r := newCutter(1_000_000 + dialed.Add(1))
+		switch r.IntN(8) {
+		case 0:
+			return nil, errors.New("refused")
+		case 1:
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Duration(r.IntN(2000)) * time.Microsecond):
+			}
+		}
+		return b.dial(ctx)
+	}
+	verdicts := &fixedVerdicts{resolve: func(ctx context.Context, _ []string) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}}
+	s := newServerWithoutTicks(t, dial, rewrite.Rules{Addresses: proxied}, verdictsFrom(verdicts), loggingTo(&journal{}), func(o *Options) {
+		o.Loops = 2
+		o.MaxInflight = 3
+		o.VerdictTimeout = 20 * time.Millisecond
+	})
+	var clients sync.WaitGroup
+	for w := range uint64(workers) {
+		clients.Go(func() {
+			for i := w; i < sessions; i += workers {
+				leaveAtRandom(t, s, newCutter(2_000_000+i), old)
+			}
+		})
+	}
+	clients.Wait()
+	awaitSessions(t, s, 0)
+	for _, l := range s.loops {
+		onLoop(t, l, func() {
+			if len(l.conns) != 0 || l.pipes.open != len(l.pipes.idle) {
+				t.Errorf("a loop has %d sockets and %d pipes, %d of them idle", len(l.conns), l.pipes.open, len(l.pipes.idle))
+			}
+		})
+	}
+	if n := s.buffered.Load(); n != 0 {
+		t.Errorf("%d bytes count as buffered", n)
+	}
+	_ = s.Close()
+	_ = b.listener.Close()
+	b.conns.Wait()
+	await(t, "the descriptors are closed", func() bool { return descriptors(t) <= before })
+}
+
+// leaveAtRandom is one client.
+func leaveAtRandom(t *testing.T, s *Server, r cutter, old *oldBroker) {
+	conn, err := net.Dial("tcp", s.Addr(0).String())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	c := conn.(*net.TCPConn)
+	_ = c.SetDeadline(time.Now().Add(patience))
+	out := r.requests(old)
+	if r.IntN(10) > 0 {
+		var reader sync.WaitGroup
+		reader.Go(func() { _, _ = io.CopyN(io.Discard, c, int64(newCutter(uint64(len(out))).IntN(1+2*len(out)))) })
+		_, _ = c.Write(out)
+		if r.IntN(2) == 0 {
+			_ = c.SetReadDeadline(time.Now().Add(time.Duration(r.IntN(5000)) * time.Microsecond))
+			reader.Wait()
+		}
+		defer reader.Wait()
+	}
+	r.cut(c)
+}
