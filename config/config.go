@@ -22,13 +22,43 @@ import (
 // Config is a whole configuration. What Parse and Load return is checked; nothing in it
 // is changed afterwards, so any goroutine may read it.
 type Config struct {
+	// Cluster is the only one of a file that has its keys at the top.
+	Cluster
+	// Clusters are those of a file that lists several; Cluster is then of no use.
+	Clusters []NamedCluster `yaml:"clusters"`
+	Limits   Limits         `yaml:"limits"`
+	Log      Log            `yaml:"log"`
+	Admin    Admin          `yaml:"admin"`
+}
+
+// All returns every cluster, in the order of the file; one without a name when the file
+// has the keys of a single one at the top.
+func (c *Config) All() []NamedCluster {
+	if c.Clusters != nil {
+		return c.Clusters
+	}
+	return []NamedCluster{{Cluster: c.Cluster}}
+}
+
+// Cluster is one Kafka cluster and the ways into it.
+type Cluster struct {
 	Upstream              Upstream      `yaml:"upstream"`
 	Listeners             []Listener    `yaml:"listeners"`
 	EarliestPendingUpload PendingUpload `yaml:"earliest_pending_upload"`
 	Tiering               Tiering       `yaml:"tiering"`
-	Limits                Limits        `yaml:"limits"`
-	Log                   Log           `yaml:"log"`
-	Admin                 Admin         `yaml:"admin"`
+}
+
+func (c *Cluster) setDefaults() {
+	c.Upstream = Upstream{MetadataRefresh: Duration(30 * time.Second), SendProxyProtocol: SendProxyProtocolOff}
+	c.EarliestPendingUpload = PendingUploadAuto
+	c.Tiering = Tiering{VerdictTTL: Duration(time.Minute), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000}
+}
+
+// NamedCluster is one of several clusters.
+type NamedCluster struct {
+	// Name is unique; it labels metrics and log lines.
+	Name Name `yaml:"name"`
+	Cluster
 }
 
 // Upstream says how the Kafka cluster is reached.
@@ -47,32 +77,6 @@ type Upstream struct {
 	// connection to a broker begins with.
 	SendProxyProtocol SendProxyProtocol `yaml:"send_proxy_protocol"`
 }
-
-// Listener is one way into the cluster. Either Bootstrap, Nodes and AdvertisedHost are
-// set and broker addresses are rewritten, or Direct is set and none is.
-type Listener struct {
-	// Name is unique; it labels metrics and log lines.
-	Name Name `yaml:"name"`
-	// Bootstrap is where clients connect first; any broker may be behind it.
-	Bootstrap HostPort `yaml:"bootstrap"`
-	// Nodes are the ports to listen on for the nodes, one each.
-	Nodes PortRange `yaml:"nodes"`
-	// FirstNodeID is the node id behind the first port of Nodes.
-	FirstNodeID int32 `yaml:"first_node_id"`
-	// AdvertisedHost is the host that clients are told; the port is the one of Nodes.
-	AdvertisedHost Host `yaml:"advertised_host"`
-	// Direct gives each listen address its broker, in the order of the file.
-	Direct Routes `yaml:"direct"`
-	// TLS is how clients speak to all addresses of the listener; nil is plaintext.
-	TLS *ListenerTLS `yaml:"tls"`
-	// ProxyProtocol says whether connections begin with a PROXY protocol header.
-	ProxyProtocol ProxyProtocol `yaml:"proxy_protocol"`
-}
-
-func (l *Listener) setDefaults() { l.ProxyProtocol = ProxyProtocolOff }
-
-// IsDirect says whether the listener leaves addresses alone.
-func (l Listener) IsDirect() bool { return len(l.Direct) > 0 }
 
 // Tiering says how long it is remembered whether a topic has remote storage on.
 type Tiering struct {
@@ -138,17 +142,7 @@ type Admin struct {
 // Defaults returns what stands where a file says nothing. Upstream.BootstrapServers and
 // Listeners have no default.
 func Defaults() Config {
-	return Config{
-		Upstream: Upstream{
-			MetadataRefresh:   Duration(30 * time.Second),
-			SendProxyProtocol: SendProxyProtocolOff,
-		},
-		EarliestPendingUpload: PendingUploadAuto,
-		Tiering: Tiering{
-			VerdictTTL: Duration(time.Minute),
-			UnknownTTL: Duration(5 * time.Second),
-			MaxTopics:  20_000,
-		},
+	c := Config{
 		Limits: Limits{
 			MaxRequestBytes:  256 << 20,
 			MaxResponseBytes: maxFrameSize,
@@ -167,6 +161,8 @@ func Defaults() Config {
 		Log:   Log{Level: LogLevelInfo, Format: LogFormatText},
 		Admin: Admin{Address: HostPort{Host: "127.0.0.1", Port: 9644}},
 	}
+	c.setDefaults()
+	return c
 }
 
 // HostPort is one address: a DNS name or an IP literal, and a port from 1 to 65535.
@@ -196,20 +192,10 @@ func (r PortRange) String() string {
 	return net.JoinHostPort(r.Host, fmt.Sprintf("%d-%d", r.First, r.Last))
 }
 
-// Route is one entry of a direct listener: what comes in at Listen goes to Broker.
-type Route struct {
-	Listen, Broker HostPort
-	// key is the listen address as the file spells it, to find its place again.
-	key string
-}
-
-// Routes are the entries of a direct listener in the order of the file.
-type Routes []Route
-
 // Host is a DNS name or an IP literal without brackets.
 type Host string
 
-// Name is the name of a listener.
+// Name is the name of a cluster or of a listener.
 type Name string
 
 // TopicName is the name of a Kafka topic.

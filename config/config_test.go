@@ -33,19 +33,21 @@ func TestParseIssue3(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Config{
-		Upstream: Upstream{
-			BootstrapServers: []HostPort{{"127.0.0.1", 29092}},
-			MetadataRefresh:  Duration(30 * time.Second), SendProxyProtocol: SendProxyProtocolOff,
+		Cluster: Cluster{
+			Upstream: Upstream{
+				BootstrapServers: []HostPort{{"127.0.0.1", 29092}},
+				MetadataRefresh:  Duration(30 * time.Second), SendProxyProtocol: SendProxyProtocolOff,
+			},
+			Listeners: []Listener{{
+				Name:           "clients",
+				Bootstrap:      HostPort{"127.0.0.1", 9192},
+				Nodes:          PortRange{"127.0.0.1", 9200, 9209},
+				AdvertisedHost: "127.0.0.1", UnmappedNodes: UnmappedReject,
+				ProxyProtocol: ProxyProtocolOff,
+			}},
+			EarliestPendingUpload: PendingUploadAuto,
+			Tiering:               Tiering{VerdictTTL: Duration(time.Minute), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000},
 		},
-		Listeners: []Listener{{
-			Name:           "clients",
-			Bootstrap:      HostPort{"127.0.0.1", 9192},
-			Nodes:          PortRange{"127.0.0.1", 9200, 9209},
-			AdvertisedHost: "127.0.0.1",
-			ProxyProtocol:  ProxyProtocolOff,
-		}},
-		EarliestPendingUpload: PendingUploadAuto,
-		Tiering:               Tiering{VerdictTTL: Duration(time.Minute), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000},
 		Limits: Limits{
 			MaxRequestBytes:  256 << 20,
 			MaxResponseBytes: 1<<31 - 1,
@@ -120,28 +122,30 @@ admin: {address: "0.0.0.0:9644"}
 		t.Fatal(err)
 	}
 	want := &Config{
-		Upstream: Upstream{
-			BootstrapServers: []HostPort{{"kafka-0", 9092}, {"2001:db8::7", 9093}},
-			MetadataRefresh:  Duration(90 * time.Second), SendProxyProtocol: SendProxyProtocolV2,
-		},
-		Listeners: []Listener{
-			{
-				Name: "outside.v4-1", Bootstrap: HostPort{"0.0.0.0", 9192}, Nodes: PortRange{"0.0.0.0", 9200, 9202},
-				FirstNodeID: 100, AdvertisedHost: "kafka.example.com", ProxyProtocol: ProxyProtocolOptional,
+		Cluster: Cluster{
+			Upstream: Upstream{
+				BootstrapServers: []HostPort{{"kafka-0", 9092}, {"2001:db8::7", 9093}},
+				MetadataRefresh:  Duration(90 * time.Second), SendProxyProtocol: SendProxyProtocolV2,
 			},
-			{
-				Name: "outside_v6", Bootstrap: HostPort{"::1", 9192}, Nodes: PortRange{"::1", 9300, 9300},
-				FirstNodeID: 2147483647, AdvertisedHost: "2001:db8::1", ProxyProtocol: ProxyProtocolOff,
+			Listeners: []Listener{
+				{
+					Name: "outside.v4-1", Bootstrap: HostPort{"0.0.0.0", 9192}, Nodes: PortRange{"0.0.0.0", 9200, 9202},
+					FirstNodeID: 100, AdvertisedHost: "kafka.example.com", UnmappedNodes: UnmappedReject, ProxyProtocol: ProxyProtocolOptional,
+				},
+				{
+					Name: "outside_v6", Bootstrap: HostPort{"::1", 9192}, Nodes: PortRange{"::1", 9300, 9300},
+					FirstNodeID: 2147483647, AdvertisedHost: "2001:db8::1", UnmappedNodes: UnmappedReject, ProxyProtocol: ProxyProtocolOff,
+				},
+				{Name: "sidecar", UnmappedNodes: UnmappedReject, ProxyProtocol: ProxyProtocolRequired, Direct: Routes{
+					{HostPort{"10.0.0.1", 9092}, HostPort{"kafka-0", 9092}, "10.0.0.1:9092"},
+					{HostPort{"localhost", 9093}, HostPort{"::1", 19093}, "localhost:9093"},
+				}},
 			},
-			{Name: "sidecar", ProxyProtocol: ProxyProtocolRequired, Direct: Routes{
-				{HostPort{"10.0.0.1", 9092}, HostPort{"kafka-0", 9092}, "10.0.0.1:9092"},
-				{HostPort{"localhost", 9093}, HostPort{"::1", 19093}, "localhost:9093"},
-			}},
-		},
-		EarliestPendingUpload: PendingUploadOff,
-		Tiering: Tiering{
-			VerdictTTL: Duration(2 * time.Minute), UnknownTTL: Duration(500 * time.Millisecond), MaxTopics: 7,
-			TieredTopics: []TopicName{"orders", "42", "a.b_c-d"},
+			EarliestPendingUpload: PendingUploadOff,
+			Tiering: Tiering{
+				VerdictTTL: Duration(2 * time.Minute), UnknownTTL: Duration(500 * time.Millisecond), MaxTopics: 7,
+				TieredTopics: []TopicName{"orders", "42", "a.b_c-d"},
+			},
 		},
 		Limits: Limits{
 			MaxRequestBytes: 100 << 20, MaxResponseBytes: 1 << 30, MaxHeldBytes: 64 << 10, MaxBufferedBytes: 8 << 30, MaxInflight: 1,
@@ -196,11 +200,11 @@ func TestFileFaults(t *testing.T) {
 	f("{}", "f:1:1: "+noUpstream, "f:1:1: "+noListeners)
 	f("log: {level: info}", "f:1:1: "+noUpstream, "f:1:1: "+noListeners)
 	f("null", "f:1:1: has no value; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, "+
-		"tiering, limits, log, admin, or leave the key out")
+		"tiering, clusters, limits, log, admin, or leave the key out")
 	f("- a", "f:1:1: is a list; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, "+
-		"tiering, limits, log, admin")
+		"tiering, clusters, limits, log, admin")
 	f("just words", `f:1:1: "just words" is text; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, `+
-		"tiering, limits, log, admin")
+		"tiering, clusters, limits, log, admin")
 	f(issue3+"---\nlog: {level: debug}\n", "f:12:1: a second YAML document begins here; wanted one")
 
 	f("a: \"x\n", "f:1:4: is no YAML: could not find end character of double-quoted text")
@@ -250,12 +254,12 @@ func TestKeyFaults(t *testing.T) {
 		`f:1:10: upstream.bootstrap_servers: is missing; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`)
 	f(with(t, "listeners:\n", "listeners:\n  -\n"),
 		`f:4:4: listeners[0].name: is missing; wanted letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`,
-		`f:4:4: listeners[0]: has neither bootstrap and nodes nor direct; wanted bootstrap, nodes and advertised_host (addresses are rewritten), or direct (they are not)`)
+		`f:4:4: listeners[0]: has no addresses to listen on; `+wantKind)
 	f(issue3+"limits:\n  max_inflight: &few 3\n",
 		"f:12:17: limits.max_inflight: anchors, aliases and tags are not read; wanted a whole number in decimal written out")
 	f(issue3+"limits:\n  <<: 3\n", "f:12:3: limits: has a key that is no plain text")
 	f(issue3+"7: 3\n",
-		`f:11:1: 7: is not known; wanted one of upstream, listeners, earliest_pending_upload, tiering, limits, log, admin`)
+		`f:11:1: 7: is not known; wanted one of upstream, listeners, earliest_pending_upload, tiering, clusters, limits, log, admin`)
 }
 
 // Inside braces the library splits plain text at a colon.
@@ -399,9 +403,8 @@ func TestListenerFaults(t *testing.T) {
 	const advertised = "wanted the host that clients connect to: they are told host:port of every node, and cannot connect to a wildcard"
 
 	f("  []\n", `f:3:3: listeners: is empty; wanted one listener at the least`)
-	f("  - kafka\n", `f:3:5: listeners[0]: "kafka" is text; wanted a mapping with the keys name, bootstrap, nodes, first_node_id, advertised_host, direct, tls, proxy_protocol`)
-	f("  - {name: a}\n", `f:3:5: listeners[0]: has neither bootstrap and nodes nor direct; wanted bootstrap, nodes and advertised_host `+
-		`(addresses are rewritten), or direct (they are not)`)
+	f("  - kafka\n", `f:3:5: listeners[0]: "kafka" is text; wanted a mapping with the keys name, bootstrap, nodes, first_node_id, advertised_host, node_addresses, sni, unmapped_nodes, direct, tls, proxy_protocol`)
+	f("  - {name: a}\n", `f:3:5: listeners[0]: has no addresses to listen on; `+wantKind)
 	f("  - {name: a, bootstrap: \"h:1\"}\n",
 		`f:3:5: listeners[0].nodes: is missing; wanted one range host:first-last, such as "127.0.0.1:9200-9209", one port per node`,
 		`f:3:5: listeners[0].advertised_host: is missing; `+advertised)
@@ -409,9 +412,9 @@ func TestListenerFaults(t *testing.T) {
 		`f:3:5: listeners[0].name: is missing; wanted letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`,
 		`f:3:5: listeners[0].bootstrap: is missing; wanted the host:port where clients connect first, such as "127.0.0.1:9192"`)
 	f("  - {name: a, bootstrap: \"h:1\", direct: {\"h:2\": \"k:1\"}}\n",
-		`f:3:41: listeners[0].direct: stands beside bootstrap; wanted either bootstrap and nodes (addresses are rewritten) or direct (they are not)`)
+		`f:3:26: listeners[0].bootstrap: is of no use beside direct, where no address is rewritten; remove it`)
 	f("  - {name: a, nodes: \"h:1-2\", advertised_host: h, direct: {\"h:3\": \"k:1\"}}\n",
-		`f:3:59: listeners[0].direct: stands beside nodes; wanted either bootstrap and nodes (addresses are rewritten) or direct (they are not)`)
+		`f:3:59: listeners[0].direct: stands beside nodes; `+wantKind)
 	f("  - {name: a, advertised_host: h, first_node_id: 1, direct: {\"h:3\": \"k:1\"}}\n",
 		`f:3:32: listeners[0].advertised_host: is of no use beside direct, where no address is rewritten; remove it`,
 		`f:3:50: listeners[0].first_node_id: is of no use beside direct, where no address is rewritten; remove it`)
@@ -458,7 +461,7 @@ func TestOverlapFaults(t *testing.T) {
 	// The same advertised host and ports, on another interface: well for the same nodes only.
 	f(second("127.0.0.2:9192", "127.0.0.2:9205-9210", "100", "127.0.0.1"),
 		`f:8:56: listeners[1].nodes: "127.0.0.2:9205-9210" gives 127.0.0.1:9205 to node 100, and listeners[0].nodes (line 6) gives it to node 5: `+
-			`clients tell nodes apart by address; wanted other ports or another advertised_host`)
+			`clients tell nodes apart by address; wanted other ports or another advertised host`)
 	for _, good := range []string{
 		second("127.0.0.2:9192", "127.0.0.2:9205-9210", "5", "127.0.0.1"),
 		second("127.0.0.2:9192", "127.0.0.2:9200-9209", "100", "other"),

@@ -5,6 +5,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -127,6 +128,9 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 		return
 	case *Routes:
 		d.routes(path, n, target)
+		return
+	case *NodeAddresses:
+		d.nodeAddresses(path, n, target)
 		return
 	}
 	switch into.Kind() {
@@ -274,7 +278,7 @@ func (d *decoder) mapping(path string, n ast.Node, into reflect.Value) {
 			unknown = append(unknown, e)
 			continue
 		}
-		d.value(join(path, e.key), e.value, into.Field(fields[i].index))
+		d.value(join(path, e.key), e.value, into.FieldByIndex(fields[i].index))
 	}
 	for _, e := range unknown {
 		d.unknown(path, e, fields)
@@ -339,6 +343,43 @@ func (d *decoder) routes(path string, n ast.Node, into *Routes) {
 // routePath names one entry of a direct listener: listeners[0].direct["0.0.0.0:9092"].
 func routePath(path, listen string) string { return fmt.Sprintf("%s[%q]", path, listen) }
 
+// nodeAddresses reads a mapping of node id to address, or to bind and advertised.
+func (d *decoder) nodeAddresses(path string, n ast.Node, into *NodeAddresses) {
+	m, ok := n.(*ast.MappingNode)
+	if !ok || len(m.Values) == 0 {
+		d.fault(path, "%s; wanted %s", describe(n), wantedOf(reflect.ValueOf(into).Elem()))
+		return
+	}
+	for _, e := range d.entries(path, m, nodePath) {
+		a := NodeAddress{key: e.key}
+		key := nodePath(path, e.key)
+		d.places[key] = e.at
+		id, err := strconv.ParseInt(e.key, 10, 32)
+		if err != nil || !decimal.MatchString(e.key) || id < 0 {
+			d.fault(key, "%q is no node id; wanted a whole number from 0 to %d", e.key, math.MaxInt32)
+		}
+		a.NodeID = int32(id)
+		block, isBlock := e.value.(*ast.MappingNode)
+		if isBlock {
+			_, isText := splitAtColon(block)
+			isBlock = !isText
+		}
+		if isBlock {
+			d.mapping(key, block, reflect.ValueOf(&a).Elem())
+		} else {
+			d.value(key+".bind", e.value, reflect.ValueOf(&a.Bind).Elem())
+			if d.faulty[key+".bind"] {
+				d.faults[len(d.faults)-1].Field = key
+				d.faulty[key] = true
+			}
+		}
+		*into = append(*into, a)
+	}
+}
+
+// nodePath names one entry of node_addresses: listeners[0].node_addresses[3].
+func nodePath(path, nodeID string) string { return fmt.Sprintf("%s[%s]", path, nodeID) }
+
 // describe says what a node is, for a value of a wrong type.
 func describe(n ast.Node) string {
 	switch n := n.(type) {
@@ -368,6 +409,8 @@ func wantedOf(v reflect.Value) string {
 		return target.wanted()
 	case *Routes:
 		return `a mapping of listen address to broker address, such as {"0.0.0.0:9092": "kafka-0:9092"}`
+	case *NodeAddresses:
+		return `a mapping of node id to address, such as {0: "kafka-0.example.com:9092"}, or to {bind: "0.0.0.0:9200", advertised: "kafka-0.example.com:9092"}`
 	case *[]HostPort:
 		return `a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`
 	case *[]TopicName:
@@ -391,26 +434,30 @@ func wantedOf(v reflect.Value) string {
 
 type field struct {
 	key   string
-	index int
+	index []int
 }
 
+// fieldsOf returns the keys of a mapping: the tagged fields, and those of embedded types.
 func fieldsOf(t reflect.Type) []field {
-	fields := make([]field, t.NumField())
-	for i := range fields {
-		fields[i] = field{key: t.Field(i).Tag.Get("yaml"), index: i}
+	var fields []field
+	for _, f := range reflect.VisibleFields(t) {
+		if key := f.Tag.Get("yaml"); key != "" {
+			fields = append(fields, field{key, f.Index})
+		}
 	}
 	return fields
 }
 
 // Keys returns the path of every key of a configuration file in the order of the types,
-// list items as []: "listeners[].nodes". The keys below direct are the user's own.
+// list items as []: "listeners[].nodes". The keys below direct and node_addresses are the
+// user's own; those below clusters are, but for the name, those of the top.
 func Keys() []string {
 	var keys []string
 	var walk func(path string, t reflect.Type)
 	walk = func(path string, t reflect.Type) {
 		for _, f := range fieldsOf(t) {
 			key := join(path, f.key)
-			ft := t.Field(f.index).Type
+			ft := t.FieldByIndex(f.index).Type
 			switch {
 			case isScalar(ft):
 				keys = append(keys, key)
@@ -420,6 +467,8 @@ func Keys() []string {
 				walk(key, ft.Elem())
 			case ft.Kind() == reflect.Slice && ft.Elem() == reflect.TypeFor[Listener]():
 				walk(key+"[]", ft.Elem())
+			case ft.Kind() == reflect.Slice && ft.Elem() == reflect.TypeFor[NamedCluster]():
+				keys = append(keys, key+"[].name")
 			default:
 				keys = append(keys, key)
 			}

@@ -21,6 +21,9 @@ func defaultOf(t *testing.T, key string) string {
 		listener.setDefaults()
 		key, v = inListener, reflect.ValueOf(listener).Elem()
 	}
+	if inCluster, ok := strings.CutPrefix(key, "clusters[]."); ok {
+		key, v = inCluster, reflect.ValueOf(NamedCluster{})
+	}
 	if key == "first_node_id" {
 		return "`0`"
 	}
@@ -31,7 +34,7 @@ func defaultOf(t *testing.T, key string) string {
 		}
 		for _, f := range fieldsOf(v.Type()) {
 			if f.key == name {
-				v = v.Field(f.index)
+				v = v.FieldByIndex(f.index)
 				break
 			}
 		}
@@ -93,10 +96,10 @@ func TestExampleFile(t *testing.T) {
 	want.Listeners = []Listener{
 		{
 			Name: "clients", Bootstrap: HostPort{"0.0.0.0", 9192}, Nodes: PortRange{"0.0.0.0", 9200, 9209},
-			AdvertisedHost: "kafka.example.com", ProxyProtocol: ProxyProtocolOff,
+			AdvertisedHost: "kafka.example.com", UnmappedNodes: UnmappedReject, ProxyProtocol: ProxyProtocolOff,
 		},
 		{
-			Name: "sidecar", ProxyProtocol: ProxyProtocolOff,
+			Name: "sidecar", UnmappedNodes: UnmappedReject, ProxyProtocol: ProxyProtocolOff,
 			Direct: Routes{{HostPort{"10.0.0.10", 9092}, HostPort{"10.0.0.10", 19092}, "10.0.0.10:9092"}},
 		},
 	}

@@ -5,8 +5,8 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -14,15 +14,89 @@ import (
 // validate checks what single values cannot show. It skips values that were reported
 // already.
 func (d *decoder) validate(c *Config) {
-	d.bootstrapServers(c.Upstream.BootstrapServers)
-	d.listeners(c.Listeners)
+	d.alternative(c)
+	for i := range c.Clusters {
+		if d.given(fmt.Sprintf("clusters[%d]", i)) {
+			d.clusterName(c, i)
+		}
+	}
+	names := map[Name]string{}
+	for _, at := range d.clusters(c) {
+		d.cluster(at, names)
+	}
+	d.advertisedTwice(c)
 	binds := d.binds(c)
 	d.overlaps(binds)
 	d.loops(c, binds)
-	d.numbers(c)
+	d.limits(c.Limits)
+}
+
+// located is a cluster and where it stands: the empty path is the top of the file.
+type located struct {
+	path string
+	NamedCluster
+}
+
+// clusters returns those that the file means, as far as it can be told.
+func (d *decoder) clusters(c *Config) []located {
+	if !d.present("clusters") {
+		return []located{{NamedCluster: NamedCluster{Cluster: c.Cluster}}}
+	}
+	var all []located
+	for i, one := range c.Clusters {
+		if path := fmt.Sprintf("clusters[%d]", i); d.given(path) {
+			all = append(all, located{path, one})
+		}
+	}
+	return all
+}
+
+// alternative refuses clusters beside the keys of a single one.
+func (d *decoder) alternative(c *Config) {
+	if !d.present("clusters") {
+		return
+	}
+	for _, f := range fieldsOf(reflect.TypeFor[Cluster]()) {
+		if d.given(f.key) {
+			d.fault(f.key, "stands beside clusters (line %d); move it into one of them, or do without clusters", d.placeOf("clusters").line)
+		}
+	}
+	if d.given("clusters") && len(c.Clusters) == 0 {
+		d.fault("clusters", "is empty; wanted one cluster at the least, or its keys at the top of the file")
+	}
+}
+
+func (d *decoder) clusterName(c *Config, i int) {
+	path := fmt.Sprintf("clusters[%d].name", i)
+	if d.missing(path) {
+		d.fault(path, "is missing; wanted %s", wantName)
+	}
+	if !d.given(path) {
+		return
+	}
+	for j, other := range c.Clusters[:i] {
+		if other.Name == c.Clusters[i].Name {
+			first := fmt.Sprintf("clusters[%d]", j)
+			d.fault(path, "%q is the name of %s already (line %d); wanted a name of its own", other.Name, first, d.places[first+".name"].line)
+			return
+		}
+	}
+}
+
+// cluster checks one cluster; names are those of the listeners before.
+func (d *decoder) cluster(c located, names map[Name]string) {
+	d.bootstrapServers(c.path, c.Upstream.BootstrapServers)
+	d.listeners(join(c.path, "listeners"), c.Listeners, names)
+	d.positive([]positive{
+		{join(c.path, "upstream.metadata_refresh"), int64(c.Upstream.MetadataRefresh), wantDuration, "brokers would be asked without a pause"},
+		{join(c.path, "tiering.verdict_ttl"), int64(c.Tiering.VerdictTTL), wantDuration, "brokers would be asked again for every -6"},
+		{join(c.path, "tiering.unknown_ttl"), int64(c.Tiering.UnknownTTL), wantDuration, "a look-up that is denied would be repeated for every -6"},
+		{join(c.path, "tiering.max_topics"), int64(c.Tiering.MaxTopics), "a number of topics above zero", "no verdict could be remembered"},
+	})
 	d.security(c)
 	for i, topic := range c.Tiering.TieredTopics {
-		if path := fmt.Sprintf("tiering.tiered_topics[%d]", i); d.given(path) && slices.Contains(internalTopics, topic) {
+		path := fmt.Sprintf("%s[%d]", join(c.path, "tiering.tiered_topics"), i)
+		if d.given(path) && slices.Contains(internalTopics, topic) {
 			d.fault(path, "%q is an internal topic, which Kafka never tiers; wanted topics of your own", topic)
 		}
 	}
@@ -34,9 +108,10 @@ var internalTopics = []TopicName{
 	"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata",
 }
 
-func (d *decoder) bootstrapServers(servers []HostPort) {
-	const path = "upstream.bootstrap_servers"
-	if d.missing("upstream") || d.given("upstream") && d.missing(path) {
+func (d *decoder) bootstrapServers(cluster string, servers []HostPort) {
+	upstream := join(cluster, "upstream")
+	path := join(upstream, "bootstrap_servers")
+	if d.missing(upstream) || d.given(upstream) && d.missing(path) {
 		d.fault(path, `is missing; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`)
 		return
 	}
@@ -65,131 +140,8 @@ func (d *decoder) brokerAddress(path string, a HostPort) {
 	}
 }
 
-func (d *decoder) listeners(listeners []Listener) {
-	const path = "listeners"
-	if d.missing(path) {
-		d.fault(path, "is missing; wanted one listener at the least, with name, bootstrap, nodes and advertised_host, "+
-			"or with name and direct")
-	}
-	if d.given(path) && len(listeners) == 0 {
-		d.fault(path, "is empty; wanted one listener at the least")
-	}
-	names := map[Name]string{}
-	for i, l := range listeners {
-		item := fmt.Sprintf("%s[%d]", path, i)
-		if !d.given(item) {
-			continue
-		}
-		d.listenerName(item+".name", l.Name, names)
-		d.listener(item, l)
-	}
-	d.advertisedTwice(listeners)
-}
-
-func (d *decoder) listenerName(path string, name Name, names map[Name]string) {
-	if d.missing(path) {
-		d.fault(path, "is missing; wanted %s", wantName)
-	}
-	if !d.given(path) {
-		return
-	}
-	if first, ok := names[name]; ok {
-		d.fault(path, "%q is the name of %s already (line %d); wanted a name of its own", name, strings.TrimSuffix(first, ".name"), d.places[first].line)
-		return
-	}
-	names[name] = path
-}
-
 // present says whether the file has the key at all, right or wrong.
 func (d *decoder) present(path string) bool { return !d.missing(path) }
-
-func (d *decoder) listener(item string, l Listener) {
-	isDirect := d.present(item + ".direct")
-	for _, key := range []string{".bootstrap", ".nodes"} {
-		if isDirect && d.present(item+key) {
-			d.fault(item+".direct", "stands beside %s; wanted either bootstrap and nodes (addresses are rewritten) "+
-				"or direct (they are not)", strings.TrimPrefix(key, "."))
-			return
-		}
-	}
-	switch {
-	case isDirect:
-		d.direct(item, l)
-	case !d.present(item+".bootstrap") && !d.present(item+".nodes"):
-		d.fault(item, "has neither bootstrap and nodes nor direct; wanted bootstrap, nodes and advertised_host "+
-			"(addresses are rewritten), or direct (they are not)")
-	default:
-		d.rewriting(item, l)
-	}
-}
-
-func (d *decoder) direct(item string, l Listener) {
-	for _, key := range []string{".first_node_id", ".advertised_host"} {
-		if d.given(item + key) {
-			d.fault(item+key, "is of no use beside direct, where no address is rewritten; remove it")
-		}
-	}
-	for _, r := range l.Direct {
-		if path := routePath(item+".direct", r.key); d.given(path) {
-			d.brokerAddress(path, r.Broker)
-		}
-	}
-}
-
-func (d *decoder) rewriting(item string, l Listener) {
-	if d.missing(item + ".bootstrap") {
-		d.fault(item+".bootstrap", `is missing; wanted the host:port where clients connect first, such as "127.0.0.1:9192"`)
-	}
-	if d.missing(item + ".nodes") {
-		d.fault(item+".nodes", "is missing; wanted %s", wantPortRange)
-	}
-	d.advertisedHost(item+".advertised_host", l.AdvertisedHost)
-	path := item + ".first_node_id"
-	switch last := int64(l.FirstNodeID) + int64(l.Nodes.Count()) - 1; {
-	case d.faulty[path]:
-	case l.FirstNodeID < 0:
-		d.fault(path, "%d is below zero; wanted the node id behind the first port of nodes", l.FirstNodeID)
-	case d.given(item+".nodes") && last > math.MaxInt32:
-		d.fault(path, "%d gives the last port of nodes the node id %d, above %d; wanted a lower one", l.FirstNodeID, last, math.MaxInt32)
-	}
-}
-
-func (d *decoder) advertisedHost(path string, host Host) {
-	const want = "wanted the host that clients connect to: they are told host:port of every node, and cannot connect to a wildcard"
-	switch {
-	case d.missing(path):
-		d.fault(path, "is missing; %s", want)
-	case d.given(path) && isWildcard(string(host)):
-		d.fault(path, "%q is a wildcard; %s", host, want)
-	}
-}
-
-// advertisedTwice refuses one host:port for several node ids: clients tell brokers
-// apart by address, and librdkafka (issue 4212) then reconnects without end. The same
-// node at the same host:port of two listeners is well: one may listen on IPv4, one on IPv6.
-func (d *decoder) advertisedTwice(listeners []Listener) {
-	for i, b := range listeners {
-		for j, a := range listeners[:i] {
-			pathA, pathB := fmt.Sprintf("listeners[%d]", j), fmt.Sprintf("listeners[%d]", i)
-			if !d.advertises(pathA) || !d.advertises(pathB) || hostKey(string(a.AdvertisedHost)) != hostKey(string(b.AdvertisedHost)) {
-				continue
-			}
-			port := max(a.Nodes.First, b.Nodes.First)
-			nodeA := int64(a.FirstNodeID) + int64(port) - int64(a.Nodes.First)
-			nodeB := int64(b.FirstNodeID) + int64(port) - int64(b.Nodes.First)
-			if port > min(a.Nodes.Last, b.Nodes.Last) || nodeA == nodeB || hostsOverlap(a.Nodes.Host, b.Nodes.Host) {
-				continue // overlapping hosts and ports are reported as such
-			}
-			d.fault(pathB+".nodes", "%q gives %s to node %d, and %s (line %d) gives it to node %d: clients tell nodes apart "+
-				"by address; wanted other ports or another advertised_host", b.Nodes,
-				HostPort{Host: string(b.AdvertisedHost), Port: port}, nodeB, pathA+".nodes", d.places[pathA+".nodes"].line, nodeA)
-		}
-	}
-}
-
-func (d *decoder) advertises(item string) bool {
-	return d.given(item+".nodes") && d.given(item+".advertised_host") && !d.faulty[item+".first_node_id"] && !d.faulty[item+".direct"]
-}
 
 // bind is a run of ports that the configuration wants to listen on.
 type bind struct {
@@ -205,14 +157,22 @@ func (d *decoder) binds(c *Config) []bind {
 			all = append(all, bind{path, PortRange{Host: a.Host, First: a.Port, Last: a.Port}, a.String()})
 		}
 	}
-	for i, l := range c.Listeners {
-		item := fmt.Sprintf("listeners[%d]", i)
-		one(item+".bootstrap", l.Bootstrap)
-		if d.given(item + ".nodes") {
-			all = append(all, bind{item + ".nodes", l.Nodes, l.Nodes.String()})
-		}
-		for _, r := range l.Direct {
-			one(routePath(item+".direct", r.key), r.Listen)
+	for _, at := range d.clusters(c) {
+		for i, l := range at.Listeners {
+			item := fmt.Sprintf("%s[%d]", join(at.path, "listeners"), i)
+			one(item+".bootstrap", l.Bootstrap)
+			if d.given(item + ".nodes") {
+				all = append(all, bind{item + ".nodes", l.Nodes, l.Nodes.String()})
+			}
+			for _, a := range l.NodeAddresses {
+				one(nodePath(item+".node_addresses", a.key)+".bind", a.Bind)
+			}
+			if l.SNI != nil {
+				one(item+".sni.bind", l.SNI.Bind)
+			}
+			for _, r := range l.Direct {
+				one(routePath(item+".direct", r.key), r.Listen)
+			}
 		}
 	}
 	if !d.faulty["admin"] && !d.faulty["admin.address"] {
@@ -255,12 +215,14 @@ func (d *decoder) loops(c *Config, binds []bind) {
 			}
 		}
 	}
-	for i, a := range c.Upstream.BootstrapServers {
-		check(fmt.Sprintf("upstream.bootstrap_servers[%d]", i), a)
-	}
-	for i, l := range c.Listeners {
-		for _, r := range l.Direct {
-			check(routePath(fmt.Sprintf("listeners[%d].direct", i), r.key), r.Broker)
+	for _, at := range d.clusters(c) {
+		for i, a := range at.Upstream.BootstrapServers {
+			check(fmt.Sprintf("%s[%d]", join(at.path, "upstream.bootstrap_servers"), i), a)
+		}
+		for i, l := range at.Listeners {
+			for _, r := range l.Direct {
+				check(routePath(fmt.Sprintf("%s[%d].direct", join(at.path, "listeners"), i), r.key), r.Broker)
+			}
 		}
 	}
 }
@@ -312,52 +274,55 @@ func serves(bound, dialled string) bool {
 // bytes; ApiVersions and Metadata answers of a small cluster are below it.
 const minFrameLimit = 64 << 10
 
-func (d *decoder) numbers(c *Config) {
-	for _, n := range []struct {
-		path   string
-		value  int64
-		wanted string
-		why    string
-	}{
-		{"upstream.metadata_refresh", int64(c.Upstream.MetadataRefresh), wantDuration, "brokers would be asked without a pause"},
-		{"tiering.verdict_ttl", int64(c.Tiering.VerdictTTL), wantDuration, "brokers would be asked again for every -6"},
-		{"tiering.unknown_ttl", int64(c.Tiering.UnknownTTL), wantDuration, "a look-up that is denied would be repeated for every -6"},
-		{"tiering.max_topics", int64(c.Tiering.MaxTopics), "a number of topics above zero", "no verdict could be remembered"},
-		{"limits.max_request_bytes", int64(c.Limits.MaxRequestBytes), wantSize, "no request would be let through"},
-		{"limits.max_response_bytes", int64(c.Limits.MaxResponseBytes), wantSize, "no response would be let through"},
-		{"limits.max_held_bytes", int64(c.Limits.MaxHeldBytes), wantSize, "no answer could be changed"},
-		{"limits.max_buffered_bytes", int64(c.Limits.MaxBufferedBytes), wantSize, "no answer could be changed"},
-		{"limits.max_inflight", int64(c.Limits.MaxInflight), "a number of requests above zero", "no request would be read"},
-		{"limits.max_handshakes", int64(c.Limits.MaxHandshakes), "a number of handshakes above zero", "no client could speak TLS"},
-		{"limits.handshake_timeout", int64(c.Limits.HandshakeTimeout), wantDuration, "no handshake could end in time"},
-		{"limits.dial_timeout", int64(c.Limits.DialTimeout), wantDuration, "no broker could be reached in time"},
-		{"limits.verdict_timeout", int64(c.Limits.VerdictTimeout), wantDuration, "every look-up would end as unknown"},
-		{"limits.linger_timeout", int64(c.Limits.LingerTimeout), wantDuration, "a connection would be cut before its last answer"},
-		{"limits.drain_timeout", int64(c.Limits.DrainTimeout), wantDuration, "no exchange could end before the proxy stops (a second signal stops it at once)"},
-	} {
+// positive is a number that must be above zero.
+type positive struct {
+	path   string
+	value  int64
+	wanted string
+	why    string
+}
+
+func (d *decoder) positive(numbers []positive) {
+	for _, n := range numbers {
 		if d.given(n.path) && n.value <= 0 {
 			d.fault(n.path, "%q is not above zero: %s; wanted %s", d.texts[n.path], n.why, n.wanted)
 		}
 	}
+}
+
+func (d *decoder) limits(l Limits) {
+	d.positive([]positive{
+		{"limits.max_request_bytes", int64(l.MaxRequestBytes), wantSize, "no request would be let through"},
+		{"limits.max_response_bytes", int64(l.MaxResponseBytes), wantSize, "no response would be let through"},
+		{"limits.max_held_bytes", int64(l.MaxHeldBytes), wantSize, "no answer could be changed"},
+		{"limits.max_buffered_bytes", int64(l.MaxBufferedBytes), wantSize, "no answer could be changed"},
+		{"limits.max_inflight", int64(l.MaxInflight), "a number of requests above zero", "no request would be read"},
+		{"limits.max_handshakes", int64(l.MaxHandshakes), "a number of handshakes above zero", "no client could speak TLS"},
+		{"limits.handshake_timeout", int64(l.HandshakeTimeout), wantDuration, "no handshake could end in time"},
+		{"limits.dial_timeout", int64(l.DialTimeout), wantDuration, "no broker could be reached in time"},
+		{"limits.verdict_timeout", int64(l.VerdictTimeout), wantDuration, "every look-up would end as unknown"},
+		{"limits.linger_timeout", int64(l.LingerTimeout), wantDuration, "a connection would be cut before its last answer"},
+		{"limits.drain_timeout", int64(l.DrainTimeout), wantDuration, "no exchange could end before the proxy stops (a second signal stops it at once)"},
+	})
 	for _, n := range []struct {
 		path  string
 		value int64
 		means string
 	}{
-		{"limits.max_pipes", int64(c.Limits.MaxPipes), "none, so that bytes are copied"},
-		{"limits.max_sessions", int64(c.Limits.MaxSessions), "no bound"},
-		{"limits.max_sessions_per_client", int64(c.Limits.MaxSessionsPerClient), "no bound"},
-		{"limits.accept_rate", int64(c.Limits.AcceptRate), "no bound"},
-		{"limits.idle_timeout", int64(c.Limits.IdleTimeout), "never"},
+		{"limits.max_pipes", int64(l.MaxPipes), "none, so that bytes are copied"},
+		{"limits.max_sessions", int64(l.MaxSessions), "no bound"},
+		{"limits.max_sessions_per_client", int64(l.MaxSessionsPerClient), "no bound"},
+		{"limits.accept_rate", int64(l.AcceptRate), "no bound"},
+		{"limits.idle_timeout", int64(l.IdleTimeout), "never"},
 	} {
 		if d.given(n.path) && n.value < 0 {
 			d.fault(n.path, "%q is below zero; wanted a number above it, or 0 for %s", d.texts[n.path], n.means)
 		}
 	}
-	d.bufferLimit(c.Limits)
-	d.frameLimit("limits.max_request_bytes", c.Limits.MaxRequestBytes)
-	d.frameLimit("limits.max_response_bytes", c.Limits.MaxResponseBytes)
-	d.frameLimit("limits.max_held_bytes", c.Limits.MaxHeldBytes)
+	d.bufferLimit(l)
+	d.frameLimit("limits.max_request_bytes", l.MaxRequestBytes)
+	d.frameLimit("limits.max_response_bytes", l.MaxResponseBytes)
+	d.frameLimit("limits.max_held_bytes", l.MaxHeldBytes)
 }
 
 // bufferLimit refuses a bound for all connections that one frame of one would break.

@@ -11,16 +11,16 @@ import (
 
 // security checks the blocks tls and sasl, with the files that they name: what could
 // not work is known before the first client comes.
-func (d *decoder) security(c *Config) {
+func (d *decoder) security(c located) {
 	if t := c.Upstream.TLS; t != nil {
-		d.upstreamTLS("upstream.tls", t)
+		d.upstreamTLS(join(c.path, "upstream.tls"), t)
 	}
 	if s := c.Upstream.SASL; s != nil {
-		d.sasl("upstream.sasl", s)
+		d.sasl(join(c.path, "upstream.sasl"), s)
 	}
 	for i := range c.Listeners {
 		if t := c.Listeners[i].TLS; t != nil {
-			d.listenerTLS(fmt.Sprintf("listeners[%d].tls", i), t)
+			d.listenerTLS(fmt.Sprintf("%s[%d].tls", join(c.path, "listeners"), i), t)
 		}
 	}
 }
