@@ -4,19 +4,21 @@
 # `make` alone lists what there is.
 
 GO        ?= go
+# Without cgo the binary is static, and builds and tests share what they compile.
+export CGO_ENABLED ?= 0
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS   := -s -w -X main.version=$(VERSION)
 FUZZTIME  ?= 30s
 # Tools are pinned here and run through the module proxy; they are not in go.mod.
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo test unit real race lint vet fuzz bench check clean
+.PHONY: help build demo test unit real race lint vet fuzz bench bench-peers dist check clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## one static binary: bin/tiergate
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tiergate ./cmd/tiergate
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tiergate ./cmd/tiergate
 
 demo: build ## the main job on a simulated cluster; needs Go only
 	@bin/tiergate demo
@@ -36,7 +38,7 @@ real: ## tests against real brokers: needs a JDK 17+ and Maven
 	$(GO) test -timeout 40m -p 1 ./loadtest/kafka/... ./loadtest/endtoend/...
 
 race: ## the Go-only tests under the race detector
-	$(GO) test -race $(UNIT)
+	CGO_ENABLED=1 $(GO) test -race $(UNIT)
 
 lint: ## golangci-lint, as pinned above
 	nice -n 10 $(GO) run $(GOLANGCI) run
@@ -49,6 +51,14 @@ fuzz: ## every fuzz test for FUZZTIME each
 
 bench: ## Go benchmarks of the cores
 	$(GO) test -run '^$$' -bench . -benchmem ./codec/... ./rewrite/... ./proxy/...
+
+bench-peers: ## beside HAProxy, nginx and io.Copy; writes docs/performance.md
+	$(GO) run ./loadtest/bench/cmd/proxybench run
+
+dist: ## release binaries in dist/
+	for t in linux/amd64 linux/arm64 darwin/arm64; do \
+	  GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/tiergate-$${t%/*}-$${t#*/} ./cmd/tiergate || exit 1; \
+	done
 
 check: lint test race ## what a change must pass
 
