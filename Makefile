@@ -12,7 +12,7 @@ FUZZTIME  ?= 30s
 # Tools are pinned here and run through the module proxy; they are not in go.mod.
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo test unit real race lint vet fuzz bench bench-peers dist check clean
+.PHONY: help build demo test unit real race lint vet fuzz bench microbench dist check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,10 +49,10 @@ fuzz: ## every fuzz test for FUZZTIME each
 	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
 	  done; done
 
-bench: ## Go benchmarks of the cores
+microbench: ## Go benchmarks of the cores
 	$(GO) test -run '^$$' -bench . -benchmem ./codec/... ./rewrite/... ./proxy/...
 
-bench-peers: ## beside HAProxy, nginx and io.Copy; writes docs/performance.md
+bench: ## beside HAProxy, nginx and io.Copy; writes docs/performance.md
 	$(GO) run ./loadtest/bench/cmd/proxybench run
 
 dist: ## release binaries in dist/
