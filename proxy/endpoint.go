@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +18,9 @@ type endpoint struct {
 	index    int
 	listener net.Listener
 	faults   quiet
-	unmapped sync.Map // node id -> struct{}: warned of already
+	// unmapped has the node ids that were warned of, up to maxWarned.
+	unmapped sync.Map
+	warned   atomic.Int32
 }
 
 // Accepting backs off like this when the process or the machine has no descriptors
@@ -69,12 +72,20 @@ func (e *endpoint) logEnd(s *session, why reason, err error) {
 	}
 }
 
+// maxWarned bounds the nodes without an address that one endpoint warns of: an upstream
+// may invent node ids.
+const maxWarned = 1000
+
 // warnUnmapped warns of each node once per endpoint.
 func (e *endpoint) warnUnmapped(nodes []int32) {
 	for _, id := range nodes {
+		if e.warned.Load() >= maxWarned {
+			return
+		}
 		if _, seen := e.unmapped.LoadOrStore(id, struct{}{}); !seen {
-			e.server.log.Warn("a broker has no port on this listener: clients cannot reach it until the listener's nodes range is extended",
-				"listener", e.Listener, "node", id)
+			e.warned.Add(1)
+			e.server.log.Warn("a broker has no address on this listener, so clients cannot reach it through tiergate; extend the listener's nodes",
+				"listener", e.Listener, "node", id, "unmapped_nodes", e.Rules.Unmapped.String())
 		}
 	}
 }

@@ -354,7 +354,7 @@ func TestUnmappedNodeIsWarnedOfOnce(t *testing.T) {
 			t.Fatalf("got %x, want %x", got, want)
 		}
 	}
-	if got := j.with("WARN a broker has no port on this listener", "node=33"); len(got) != 1 {
+	if got := j.with("WARN a broker has no address on this listener", "node=33"); len(got) != 1 {
 		t.Fatalf("got %q, want one line", got)
 	}
 }

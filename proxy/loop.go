@@ -64,7 +64,7 @@ func newLoop(s *Server) (*loop, error) {
 		conns: map[int]*conn{}, sessions: map[*session]struct{}{},
 		pipes: pipes{limit: s.opts.MaxPipes / s.opts.Loops},
 		buf:   make([]byte, bufferSize), cipherIn: make([]byte, readSize),
-		count: counts{opened: make([]uint64, len(s.opts.Endpoints)), ended: make([]uint64, len(s.opts.Endpoints))},
+		count: newCounts(len(s.opts.Endpoints)),
 	}
 	if err = l.openWake(); err != nil {
 		_ = poller.Close()

@@ -18,13 +18,14 @@ const maxKeys = 128
 // counts are what a loop counts for itself, without atomics. A tick adds them to the
 // metrics and sets them to zero.
 type counts struct {
-	opened, ended []uint64 // by endpoint
+	// By endpoint.
+	opened, ended, unmapped []uint64
+
 	reasons       [reasonCount]uint64
 	requests      [maxKeys]uint64
 	unknown       uint64
 	requestBytes  uint64
 	responseBytes uint64
-	unmapped      uint64
 	lookups       uint64
 	asks          uint64
 	epochRounds   uint64
@@ -32,6 +33,10 @@ type counts struct {
 	empty         uint64
 	failed        uint64
 	unknownTopics uint64
+}
+
+func newCounts(endpoints int) counts {
+	return counts{opened: make([]uint64, endpoints), ended: make([]uint64, endpoints), unmapped: make([]uint64, endpoints)}
 }
 
 // request counts a request by its key.
@@ -63,7 +68,7 @@ type metrics struct {
 	ended      *prometheus.CounterVec
 	requests   *prometheus.CounterVec
 	bytes      *prometheus.CounterVec
-	unmapped   prometheus.Counter
+	unmapped   *prometheus.CounterVec
 	lookups    prometheus.Counter
 	asks       prometheus.Counter
 	rounds     prometheus.Counter
@@ -87,7 +92,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		ended:      prometheus.NewCounterVec(counter("sessions_ended_total", "Sessions that ended, by reason."), []string{"reason"}),
 		requests:   prometheus.NewCounterVec(counter("requests_total", "Requests of clients, by API; keys that tiergate has no name for count as unknown and pass like all others."), []string{"api"}),
 		bytes:      prometheus.NewCounterVec(counter("received_bytes_total", "Bytes received: requests from clients, responses from brokers."), []string{"direction"}),
-		unmapped:   prometheus.NewCounter(counter("unmapped_nodes_total", "Broker addresses in responses whose node has no port on the listener.")),
+		unmapped:   prometheus.NewCounterVec(counter("unmapped_nodes_total", "Broker addresses in responses whose node has no address on the listener."), []string{"listener"}),
 		lookups:    prometheus.NewCounter(counter("pending_upload_requests_total", "ListOffsets requests with -6 that were answered from look-ups.")),
 		asks:       prometheus.NewCounter(counter("pending_upload_asks_total", "Requests sent to brokers to answer -6.")),
 		rounds:     prometheus.NewCounter(counter("pending_upload_epoch_rounds_total", "OffsetForLeaderEpoch requests among the asks.")),
@@ -110,6 +115,7 @@ func (m *metrics) touch() {
 	for _, l := range m.listeners {
 		m.sessions.WithLabelValues(l)
 		m.opened.WithLabelValues(l)
+		m.unmapped.WithLabelValues(l)
 	}
 	for r := range reasonCount {
 		m.ended.WithLabelValues(r.String())
@@ -156,8 +162,11 @@ func (m *metrics) add(c *counts) {
 		if c.opened[i] > 0 || c.ended[i] > 0 {
 			m.opened.WithLabelValues(l).Add(float64(c.opened[i]))
 			m.sessions.WithLabelValues(l).Add(float64(c.opened[i]) - float64(c.ended[i]))
-			c.opened[i], c.ended[i] = 0, 0
 		}
+		if c.unmapped[i] > 0 {
+			m.unmapped.WithLabelValues(l).Add(float64(c.unmapped[i]))
+		}
+		c.opened[i], c.ended[i], c.unmapped[i] = 0, 0, 0
 	}
 	for r, n := range c.reasons {
 		if n > 0 {
@@ -174,7 +183,6 @@ func (m *metrics) add(c *counts) {
 	}
 	m.bytes.WithLabelValues("requests").Add(float64(c.requestBytes))
 	m.bytes.WithLabelValues("responses").Add(float64(c.responseBytes))
-	m.unmapped.Add(float64(c.unmapped))
 	m.lookups.Add(float64(c.lookups))
 	m.asks.Add(float64(c.asks))
 	m.rounds.Add(float64(c.epochRounds))
@@ -182,5 +190,5 @@ func (m *metrics) add(c *counts) {
 	m.partitions.WithLabelValues("none").Add(float64(c.empty))
 	m.partitions.WithLabelValues("error").Add(float64(c.failed))
 	m.unknown.Add(float64(c.unknownTopics))
-	*c = counts{opened: c.opened, ended: c.ended}
+	*c = counts{opened: c.opened, ended: c.ended, unmapped: c.unmapped}
 }

@@ -74,7 +74,7 @@ func (s responses) whole(frame []byte) ([]byte, error) {
 		out, unmapped, err = s.talk.Response(e.key, e.version, frame)
 	}
 	if len(unmapped) > 0 {
-		s.loop.count.unmapped += uint64(len(unmapped))
+		s.loop.count.unmapped[s.endpoint.index] += uint64(len(unmapped))
 		s.endpoint.warnUnmapped(unmapped)
 	}
 	return out, err

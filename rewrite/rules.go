@@ -45,6 +45,18 @@ const (
 	UnmappedPassthrough
 )
 
+// String returns the name that configurations and logs use.
+func (u Unmapped) String() string {
+	switch u {
+	case UnmappedHide:
+		return "hide"
+	case UnmappedPassthrough:
+		return "passthrough"
+	case UnmappedReject:
+	}
+	return "reject"
+}
+
 // Nodes is told of the brokers that responses name. Never blocks: loops call it.
 type Nodes interface {
 	ObserveNode(nodeID int32, host string, port int32)
