@@ -152,6 +152,8 @@ func (c *Cluster) explainAuth(err error) error {
 		return fmt.Errorf("the broker's port has no SASL, and upstream.sasl is set: %w", err)
 	case errors.As(err, &remote) && remote.Op == "remote error":
 		return c.opts.Explain(err)
+	case c.opts.TLS == nil && strings.Contains(err.Error(), "tls alert record"): // kgo's text; it has no type for it
+		return errors.New("the broker speaks TLS on this port, and there is no upstream.tls")
 	case errors.As(err, &first):
 		return fmt.Errorf("the broker closed the connection at the first request%s: %w", c.lacking(), first.Unwrap())
 	}

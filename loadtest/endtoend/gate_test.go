@@ -24,10 +24,21 @@ type gate struct {
 	admin   string
 }
 
-// startGate runs `tiergate serve` with a configuration to which the address of the admin
-// server is added, and waits until /readyz is content. When the test ends it gets
-// SIGTERM and must end with exit code 0.
+// startGate is launchGate, and waits until /readyz is content.
 func startGate(t *testing.T, ctx context.Context, config string) *gate {
+	t.Helper()
+	g := launchGate(t, config)
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := kafka.Poll(ready, "/readyz of tiergate", g.ready); err != nil {
+		t.Fatalf("%v\n--- configuration\n%s", err, config)
+	}
+	return g
+}
+
+// launchGate runs `tiergate serve` with a configuration to which the address of the admin
+// server is added. When the test ends it gets SIGTERM and must end with exit code 0.
+func launchGate(t *testing.T, config string) *gate {
 	t.Helper()
 	dir := t.TempDir()
 	ports, err := kafka.FreePorts(1)
@@ -44,11 +55,6 @@ func startGate(t *testing.T, ctx context.Context, config string) *gate {
 	g.process, err = kafka.StartProcess(cmd)
 	must(t, err)
 	t.Cleanup(func() { g.stop(t) })
-	ready, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := kafka.Poll(ready, "/readyz of tiergate", g.ready); err != nil {
-		t.Fatalf("%v\n--- configuration\n%s", err, config)
-	}
 	return g
 }
 

@@ -88,16 +88,16 @@ func (c *Cluster) AddScramUser(ctx context.Context, user, password string) error
 	if err != nil {
 		return err
 	}
-	upserts := []kadm.UpsertSCRAM{
-		{User: user, Mechanism: kadm.ScramSha256, Iterations: 4096, Password: password},
-		{User: user, Mechanism: kadm.ScramSha512, Iterations: 4096, Password: password},
-	}
-	altered, err := kadm.NewClient(cl).AlterUserSCRAMs(ctx, nil, upserts)
-	if err == nil {
-		err = altered.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("SCRAM user %s: %w", user, err)
+	for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} { // a request may name a user once
+		altered, err := kadm.NewClient(cl).AlterUserSCRAMs(ctx, nil, []kadm.UpsertSCRAM{
+			{User: user, Mechanism: mechanism, Iterations: 4096, Password: password},
+		})
+		if err == nil {
+			err = altered.Error()
+		}
+		if err != nil {
+			return fmt.Errorf("SCRAM user %s: %w", user, err)
+		}
 	}
 	return nil
 }
