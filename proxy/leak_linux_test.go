@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"tiergate/codec"
 	"tiergate/loadtest/tierlog"
 	"tiergate/rewrite"
 )
@@ -165,4 +166,72 @@ func leaveAtRandom(t *testing.T, s *Server, r cutter, old *oldBroker) {
 		defer reader.Wait()
 	}
 	r.cut(c)
+}
+
+// A session that ends while bytes for a side that takes none wait in a pipe leaves no
+// pipe behind, whether it is ended by Close or by its own deadline.
+func TestSessionsThatEndWithAFullPipe(t *testing.T) {
+	for _, how := range []struct {
+		name string
+		end  func(*testing.T, *Server)
+	}{
+		{"close", func(_ *testing.T, s *Server) { _ = s.Close() }},
+		{"linger", func(t *testing.T, s *Server) {
+			onLoop(t, s.loops[0], func() { only(s.loops[0]).broker.hungUp = true })
+			tickAfter(t, s, 0)
+			tickAfter(t, s, time.Hour)
+			awaitSessions(t, s, 0)
+			_ = s.Close()
+		}},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			before := descriptors(t)
+			b := newBroker(t, func(c *net.TCPConn) {
+				_, _ = readFrame(c)
+				writeAnswer(c, 1, 1<<30)
+			})
+			s := newServerWithoutTicks(t, b.dial, rewrite.Rules{})
+			c := connect(t, s)
+			mustWrite(t, c, request(1, 11, 1))
+			awaitStuck(t, s, brokerOf, clientOf)
+			onLoop(t, s.loops[0], func() {
+				if only(s.loops[0]).client.piped == nil {
+					t.Error("no pipe is in use")
+				}
+			})
+			how.end(t, s)
+			c.Close()
+			_ = b.listener.Close()
+			b.conns.Wait()
+			await(t, "the descriptors are closed", func() bool { return descriptors(t) <= before })
+		})
+	}
+}
+
+// An idle session costs little memory, whatever it did before: no buffer, no large
+// queue. The test's own two connections and goroutines are in the figure too.
+func TestIdleSessionsAreCheap(t *testing.T) {
+	const sessions, limit = 200, 6 << 10
+	s := newServer(t, newEcho(t).dial, rewrite.Rules{Addresses: proxied})
+	var out []byte
+	for id := range int32(300) {
+		out = append(out, request(30, 1, id, pattern[:100]...)...)
+	}
+	out = append(out, request(1, 11, 300, pattern[:300_000]...)...)
+	before := heapInUse()
+	clients := make([]*net.TCPConn, sessions)
+	for i := range clients {
+		clients[i] = connect(t, s)
+		var sender sync.WaitGroup
+		sender.Go(func() { _, _ = clients[i].Write(out) })
+		if n, err := io.CopyN(io.Discard, clients[i], int64(len(out)-301*codec.RequestFixedLen+301*codec.ResponseFixedLen)); err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		sender.Wait()
+	}
+	per := (int64(heapInUse()) - int64(before)) / sessions
+	t.Logf("%d bytes of heap for each idle session", per)
+	if per > limit {
+		t.Fatalf("%d bytes of heap for each idle session, the limit is %d", per, limit)
+	}
 }
