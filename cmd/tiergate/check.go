@@ -20,6 +20,7 @@ import (
 
 	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
+	"tiergate/rewrite"
 	"tiergate/upstream"
 )
 
@@ -59,24 +60,38 @@ func (c *CheckCmd) Run(ctx context.Context, streams *Streams) error {
 	if err != nil {
 		return err
 	}
-	to, err := newCluster(cfg, tls, log, metrics)
+	to, err := newClusters(cfg, tls, log, metrics)
 	if err != nil {
 		return err
 	}
-	defer to.Close()
-	found := askBrokers(ctx, cfg, to)
-	found.lives, found.misnamed = tls.Lives(), misnamed(cfg, tls)
-	if err := printCheck(streams.Out, cfg, found); err != nil {
+	defer to.close()
+	found := findings{lives: tls.Lives(), misnamed: misnamed(cfg, tls)}
+	for _, one := range to {
+		found.clusters = append(found.clusters, askBrokers(ctx, cfg, one))
+	}
+	if err := printCheck(streams.Out, found); err != nil {
 		return err
 	}
-	if problems := found.problems(cfg); len(problems) > 0 {
+	if problems := found.problems(); len(problems) > 0 {
 		return &exitError{code: exitIncomplete}
 	}
 	return nil
 }
 
-// brokers are what check has found out.
+// findings are what check has found out.
+type findings struct {
+	// clusters are in the order of the configuration.
+	clusters []brokers
+	// lives are those of the certificates, and misnamed the listeners whose own is not
+	// for what clients are told.
+	lives    []certs.Life
+	misnamed []string
+}
+
+// brokers are what check has found out about one cluster.
 type brokers struct {
+	cfg *config.Config
+	config.NamedCluster
 	// nodes are the brokers of the cluster's own list; when it could not be had, the
 	// bootstrap servers.
 	nodes []upstream.Capability
@@ -84,19 +99,18 @@ type brokers struct {
 	direct map[string]upstream.Capability
 	// listErr is why the cluster gave no list of its brokers.
 	listErr error
-	// lives are those of the certificates, and misnamed the listeners whose own is not
-	// for what clients are told.
-	lives    []certs.Life
-	misnamed []string
 }
 
-func askBrokers(ctx context.Context, cfg *config.Config, to *upstream.Cluster) brokers {
-	found := brokers{listErr: to.BrokerList(ctx), nodes: to.Capabilities(ctx), direct: map[string]upstream.Capability{}}
-	for _, l := range cfg.Listeners {
+func askBrokers(ctx context.Context, cfg *config.Config, of cluster) brokers {
+	found := brokers{
+		cfg: cfg, NamedCluster: of.NamedCluster,
+		listErr: of.brokers.BrokerList(ctx), nodes: of.brokers.Capabilities(ctx), direct: map[string]upstream.Capability{},
+	}
+	for _, l := range of.Listeners {
 		for _, r := range l.Direct {
 			address := r.Broker.String()
 			if _, ok := found.direct[address]; !ok {
-				found.direct[address] = to.CapabilityOf(ctx, address)
+				found.direct[address] = of.brokers.CapabilityOf(ctx, address)
 			}
 		}
 	}
@@ -158,18 +172,25 @@ func verdict(c upstream.Capability, mode config.PendingUpload) (answerer, string
 	}
 }
 
-func printCheck(w io.Writer, cfg *config.Config, found brokers) error {
-	fmt.Fprintln(w, "Where clients reach the cluster:")
-	fmt.Fprintln(w)
-	if err := printMap(w, nodeMap(cfg, found.known())); err != nil {
+func printCheck(w io.Writer, found findings) error {
+	what := "the cluster"
+	if len(found.clusters) > 1 {
+		what = "the clusters"
+	}
+	fmt.Fprintf(w, "Where clients reach %s:\n\n", what)
+	var rows []mapRow
+	for _, b := range found.clusters {
+		rows = append(rows, nodeMap(b.NamedCluster, b.known())...)
+	}
+	if err := printMap(w, rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, "\nWho answers EARLIEST_PENDING_UPLOAD (-6):")
 	fmt.Fprintln(w)
-	if err := printTable(w, brokerLines(cfg, found)); err != nil {
+	if err := printTable(w, found.lines()); err != nil {
 		return err
 	}
-	problems, notes := found.problems(cfg), found.notes(cfg)
+	problems, notes := found.problems(), found.notes()
 	if len(problems)+len(notes) > 0 {
 		fmt.Fprintln(w)
 	}
@@ -193,15 +214,61 @@ func conclusion(problems, notes []string) string {
 	return "All is well."
 }
 
-func brokerLines(cfg *config.Config, found brokers) [][]string {
-	lines := [][]string{{"NODE", "BROKER", "CLIENTS ARE TOLD", "KAFKA", "LISTOFFSETS", "TIERED STORAGE", "-6", "WHY"}}
-	for _, r := range found.rows(cfg) {
-		who, why := verdict(r.Capability, cfg.EarliestPendingUpload)
+// lines are the table of all brokers.
+func (f findings) lines() [][]string {
+	lines := [][]string{{"CLUSTER", "NODE", "BROKER", "CLIENTS ARE TOLD", "KAFKA", "LISTOFFSETS", "TIERED STORAGE", "-6", "WHY"}}
+	first := 1 // without the column of clusters
+	for _, b := range f.clusters {
+		if b.Name != "" {
+			first = 0
+		}
+		lines = append(lines, b.lines()...)
+	}
+	for i := range lines {
+		lines[i] = lines[i][first:]
+	}
+	return lines
+}
+
+// problems are what keeps clients from a broker or from its -6.
+func (f findings) problems() []string {
+	var list []string
+	for _, b := range f.clusters {
+		list = append(list, b.named(b.problems())...)
+	}
+	return append(list, expired(f.lives, time.Now())...)
+}
+
+// notes are what an operator should know and may well intend.
+func (f findings) notes() []string {
+	var list []string
+	for _, b := range f.clusters {
+		list = append(list, b.named(b.notes())...)
+	}
+	list = append(list, f.misnamed...)
+	return append(list, expiring(f.lives, time.Now())...)
+}
+
+// named puts the cluster before each line, where there are several.
+func (b brokers) named(lines []string) []string {
+	if b.Name == "" {
+		return lines
+	}
+	for i := range lines {
+		lines[i] = fmt.Sprintf("cluster %q: %s", b.Name, lines[i])
+	}
+	return lines
+}
+
+func (b brokers) lines() [][]string {
+	var lines [][]string
+	for _, r := range b.rows() {
+		who, why := verdict(r.Capability, b.EarliestPendingUpload)
 		if who == answersNobody || who == answersUnknown {
 			why = "see below"
 		}
 		lines = append(lines, []string{
-			nodeID(r.Capability), r.Address(), strings.Join(r.told, ", "), release(r.Release, r.ListOffsetsMax), upTo(r.ListOffsetsMax),
+			string(b.Name), nodeID(r.Capability), r.Address(), strings.Join(r.told, ", "), release(r.Release, r.ListOffsetsMax), upTo(r.ListOffsetsMax),
 			tieredStorage(r.Capability), string(who), why,
 		})
 	}
@@ -217,7 +284,7 @@ type brokerRow struct {
 // rows returns every broker that a listener needs, once: those of the cluster's own
 // list where addresses are rewritten, those that direct listeners name, and bootstrap
 // servers that do not answer.
-func (b brokers) rows(cfg *config.Config) []brokerRow {
+func (b brokers) rows() []brokerRow {
 	var rows []brokerRow
 	byAddress := map[string]int{}
 	add := func(c upstream.Capability, told []string) {
@@ -230,7 +297,7 @@ func (b brokers) rows(cfg *config.Config) []brokerRow {
 		rows[i].told = append(rows[i].told, told...)
 	}
 	for _, c := range b.nodes {
-		told := advertisedAs(cfg, c.NodeID)
+		told := b.advertisedAs(c.NodeID)
 		switch {
 		case len(told) > 0:
 			add(c, told)
@@ -238,7 +305,7 @@ func (b brokers) rows(cfg *config.Config) []brokerRow {
 			add(c, []string{"-"})
 		}
 	}
-	for _, l := range cfg.Listeners {
+	for _, l := range b.Listeners {
 		for _, r := range l.Direct {
 			add(b.direct[r.Broker.String()], []string{"as it says"})
 		}
@@ -302,18 +369,18 @@ func tieredStorage(c upstream.Capability) string {
 
 // advertisedAs lists what the rewriting listeners tell clients of a node. It is empty
 // only where no listener rewrites addresses.
-func advertisedAs(cfg *config.Config, nodeID int32) []string {
+func (b brokers) advertisedAs(nodeID int32) []string {
 	var told []string
-	for _, l := range cfg.Listeners {
+	for _, l := range b.Listeners {
 		if l.IsDirect() {
 			continue
 		}
-		host, port, mapped := addresses(cfg, l).Advertised(nodeID)
+		host, port, mapped := addresses(b.cfg, l).Advertised(nodeID)
 		switch {
 		case nodeID < 0:
 			told = append(told, "?")
 		case !mapped:
-			told = append(told, "no port at "+string(l.Name))
+			told = append(told, "no address at "+string(l.Name))
 		default:
 			told = append(told, net.JoinHostPort(host, strconv.Itoa(int(port))))
 		}
@@ -321,13 +388,12 @@ func advertisedAs(cfg *config.Config, nodeID int32) []string {
 	return told
 }
 
-// problems are what keeps clients from a broker or from its -6.
-func (b brokers) problems(cfg *config.Config) []string {
+func (b brokers) problems() []string {
 	var list []string
 	named := map[string]string{}
-	for _, r := range b.rows(cfg) {
+	for _, r := range b.rows() {
 		name := brokerName(r.Capability)
-		switch who, why := verdict(r.Capability, cfg.EarliestPendingUpload); who {
+		switch who, why := verdict(r.Capability, b.EarliestPendingUpload); who {
 		case answersUnknown:
 			list = append(list, fmt.Sprintf("%s does not answer: %s", name, why))
 		case answersNobody:
@@ -343,20 +409,20 @@ func (b brokers) problems(cfg *config.Config) []string {
 	if b.listErr != nil && len(list) == 0 {
 		list = append(list, b.listErr.Error())
 	}
-	for _, l := range cfg.Listeners {
+	for _, l := range b.Listeners {
 		if !l.IsDirect() {
-			list = append(list, listenerProblems(cfg, l, b.known())...)
+			list = append(list, listenerProblems(l, addresses(b.cfg, l), b.known())...)
 		}
 	}
-	return append(list, expired(b.lives, time.Now())...)
+	return list
 }
 
 // listenerProblems are what a rewriting listener does not do for the nodes.
-func listenerProblems(cfg *config.Config, l config.Listener, nodes []upstream.Node) []string {
+func listenerProblems(l config.Listener, told rewrite.Addresses, nodes []upstream.Node) []string {
 	var list, without []string
 	var ids []int32
 	for _, n := range nodes {
-		host, port, mapped := addresses(cfg, l).Advertised(n.NodeID)
+		host, port, mapped := told.Advertised(n.NodeID)
 		name := fmt.Sprintf("node %d (%s)", n.NodeID, n.Address())
 		switch {
 		case !mapped:
@@ -368,8 +434,12 @@ func listenerProblems(cfg *config.Config, l config.Listener, nodes []upstream.No
 		}
 	}
 	if len(without) > 0 {
-		list = append(list, fmt.Sprintf("listener %q has no port for %s, so clients cannot reach them through it: %s",
-			l.Name, strings.Join(without, ", "), widerRange(l, ids)))
+		remedy := "add them to node_addresses"
+		if l.Kind() == config.KindRange {
+			remedy = widerRange(l, ids)
+		}
+		list = append(list, fmt.Sprintf("listener %q has no address for %s, so clients cannot reach them through it (unmapped_nodes: %s): %s",
+			l.Name, strings.Join(without, ", "), l.UnmappedNodes, remedy))
 	}
 	return list
 }
@@ -391,12 +461,11 @@ func widerRange(l config.Listener, ids []int32) string {
 	return wider
 }
 
-// notes are what an operator should know and may well intend.
-func (b brokers) notes(cfg *config.Config) []string {
+func (b brokers) notes() []string {
 	var list []string
 	verdicts := map[answerer]bool{}
-	for _, r := range b.rows(cfg) {
-		who, _ := verdict(r.Capability, cfg.EarliestPendingUpload)
+	for _, r := range b.rows() {
+		who, _ := verdict(r.Capability, b.EarliestPendingUpload)
 		verdicts[who] = true
 		switch name := brokerName(r.Capability); {
 		case r.Err != nil:
@@ -406,8 +475,6 @@ func (b brokers) notes(cfg *config.Config) []string {
 			list = append(list, fmt.Sprintf("%s does not say whether tiered storage is on: %v", name, r.RemoteStorageErr))
 		}
 	}
-	list = append(list, b.misnamed...)
-	list = append(list, expiring(b.lives, time.Now())...)
 	if verdicts[answersNative] && verdicts[answersSynthesised] {
 		list = append(list, "some brokers know -6 and some do not, as during a rolling upgrade; tiergate decides on each connection")
 	}

@@ -113,12 +113,13 @@ listeners:
 	loop := broker(5, 10)
 	loop.Host, loop.Port, loop.NodeID = "kafka-3", 9203, 3
 	moved := upstream.Capability{NodeID: -1, Host: "kafka-9", Port: 19092, ListOffsetsMax: 8, RemoteStorageErr: errors.New("no node id")}
-	found := brokers{
+	found := findings{clusters: []brokers{{
+		cfg: c, NamedCluster: c.All()[0],
 		nodes:  []upstream.Capability{own, off, unknown, twin, loop, down},
 		direct: map[string]upstream.Capability{"kafka-0:9092": own, "kafka-9:19092": moved},
-	}
+	}}}
 	var out bytes.Buffer
-	if err := printCheck(&out, c, found); err != nil {
+	if err := printCheck(&out, found); err != nil {
 		t.Fatal(err)
 	}
 	_, got, _ := strings.Cut(out.String(), "Who answers EARLIEST_PENDING_UPLOAD (-6):\n\n")
@@ -128,14 +129,14 @@ listeners:
 2     kafka-2:9092   kafka-3:9202              4.2 or later  up to 11     unknown         native       the broker knows -6 itself; tiergate touches nothing
 3     kafka-1:9092   kafka-3:9203              4.0 or 4.1    up to 10     on              synthesised  its ListOffsets ends at version 10; tiergate asks it for -4, -2, -5 and -1
 3     kafka-3:9203   kafka-3:9203              4.0 or 4.1    up to 10     on              synthesised  its ListOffsets ends at version 10; tiergate asks it for -4, -2, -5 and -1
-7     kafka-7:9092   no port at clients        -             -            -               unreachable  see below
+7     kafka-7:9092   no address at clients     -             -            -               unreachable  see below
 ?     kafka-9:19092  as it says                3.6 to 3.8    up to 8      unknown         cannot       see below
 
 PROBLEM: node 3 (kafka-1:9092) has the same address as node 1 (kafka-1:9092): clients cannot tell them apart; look at the brokers' advertised.listeners
 PROBLEM: node 7 (kafka-7:9092) does not answer: kafka-7:9092: connection refused
 PROBLEM: -6 cannot be answered at kafka-9:19092: its ListOffsets ends at version 8 (Kafka 3.6 to 3.8): it does not know -5 (latest tiered offset), from which -6 is made; Kafka 3.9 is the first that does
 PROBLEM: node 3 (kafka-3:9203) advertises what listener "clients" tells clients of it: bootstrap_servers lead back to tiergate, or both want the same port
-PROBLEM: listener "clients" has no port for node 7 (kafka-7:9092), so clients cannot reach them through it: nodes: "0.0.0.0:9200-9207" would do
+PROBLEM: listener "clients" has no address for node 7 (kafka-7:9092), so clients cannot reach them through it (unmapped_nodes: reject): nodes: "0.0.0.0:9200-9207" would do
 note: node 1 (kafka-1:9092) has remote.log.storage.system.enable=false: no topic is tiered there, and -6 is answered with -1
 note: node 2 (kafka-2:9092) does not say whether tiered storage is on: CLUSTER_AUTHORIZATION_FAILED
 note: some brokers know -6 and some do not, as during a rolling upgrade; tiergate decides on each connection
@@ -152,15 +153,15 @@ note: some brokers know -6 and some do not, as during a rolling upgrade; tiergat
 func TestCheckReportsBootstrapOfDirectListeners(t *testing.T) {
 	c, _ := listener(t, `{name: a, direct: {"h:1": "kafka-1:9092"}}`)
 	lost := upstream.Capability{NodeID: -1, Host: "kafka-0", Port: 9092, ListOffsetsMax: -1, Err: errors.New("no route to host")}
-	found := brokers{nodes: []upstream.Capability{lost}, direct: map[string]upstream.Capability{"kafka-1:9092": broker(1, 10)}}
-	if got, want := strings.Join(found.problems(c), "\n"), "kafka-0:9092 does not answer: no route to host"; got != want {
+	found := brokers{cfg: c, NamedCluster: c.All()[0], nodes: []upstream.Capability{lost}, direct: map[string]upstream.Capability{"kafka-1:9092": broker(1, 10)}}
+	if got, want := strings.Join(found.problems(), "\n"), "kafka-0:9092 does not answer: no route to host"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	found.nodes = []upstream.Capability{broker(0, 8), broker(1, 10)} // node 0 is nobody's
-	if got := found.problems(c); len(got) != 0 {
+	if got := found.problems(); len(got) != 0 {
 		t.Errorf("got %q, want none", got)
 	}
-	if got := conclusion(found.problems(c), found.notes(c)); got != "All is well." {
+	if got := conclusion(found.problems(), found.notes()); got != "All is well." {
 		t.Errorf("got %q", got)
 	}
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"tiergate/cmd/tiergate/certs"
@@ -43,18 +44,46 @@ func certificate(l certs.Life) string {
 	return fmt.Sprintf("%s: the certificate of %s (%s)", l.For, l.Key, l.Subject)
 }
 
-// misnamed are listeners whose certificate is not for the host that clients are told.
+// misnamed are listeners whose certificate is not for the hosts that clients are told.
 func misnamed(cfg *config.Config, tls *certs.Store) []string {
 	var list []string
-	for _, l := range cfg.Listeners {
-		shown := tls.Certificate(l.Name)
-		if shown == nil || l.IsDirect() {
-			continue
-		}
-		if err := shown.VerifyHostname(string(l.AdvertisedHost)); err != nil {
-			list = append(list, fmt.Sprintf("listener %q: its certificate (%s) is not for advertised_host %s: clients that check host names, "+
-				"as they do by default, will refuse it", l.Name, shown.Subject, l.AdvertisedHost))
+	for _, of := range cfg.All() {
+		for _, l := range of.Listeners {
+			shown := tls.Certificate(l.Name)
+			if shown == nil {
+				continue
+			}
+			for _, told := range toldHosts(l) {
+				if err := shown.VerifyHostname(told.host); err != nil {
+					list = append(list, fmt.Sprintf("listener %q: its certificate (%s) is not for %s %s: clients that check host names, "+
+						"as they do by default, will refuse it", l.Name, shown.Subject, told.key, told.host))
+				}
+			}
 		}
 	}
 	return list
+}
+
+// toldHost is a host that clients are told, and the key that has it.
+type toldHost struct{ key, host string }
+
+// toldHosts lists the hosts that clients of a listener are told, or connect to first by
+// name; of names with a node id in them one.
+func toldHosts(l config.Listener) []toldHost {
+	switch l.Kind() {
+	case config.KindRange:
+		return []toldHost{{"advertised_host", string(l.AdvertisedHost)}}
+	case config.KindAddresses:
+		var hosts []toldHost
+		for _, a := range l.NodeAddresses {
+			if !slices.ContainsFunc(hosts, func(h toldHost) bool { return h.host == a.Advertised.Host }) {
+				hosts = append(hosts, toldHost{fmt.Sprintf("node_addresses[%d]", a.NodeID), a.Advertised.Host})
+			}
+		}
+		return hosts
+	case config.KindSNI:
+		return []toldHost{{"sni.bootstrap_host", string(l.SNI.BootstrapHost)}, {"sni.node_host, such as", l.SNI.NodeHost.Host(0)}}
+	case config.KindDirect:
+	}
+	return nil
 }

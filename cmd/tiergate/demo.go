@@ -132,24 +132,24 @@ func (d *demo) serve(ctx context.Context, first int, streams *Streams) (stop fun
 	if err != nil {
 		return nil, err
 	}
-	to, err := newCluster(cfg, tls, log, nil)
+	to, err := newClusters(cfg, tls, log, nil)
 	if err != nil {
 		return nil, err
 	}
 	server, err := newServer(cfg, to, tls, log, nil)
 	if err != nil {
-		to.Close()
+		to.close()
 		return nil, err
 	}
 	stop = func() {
 		_ = server.Close()
-		to.Close()
+		to.close()
 	}
 	if err := server.Start(); err != nil {
 		stop()
 		return nil, explainListen(err)
 	}
-	to.Start(ctx)
+	to.start(ctx)
 	return stop, nil
 }
 

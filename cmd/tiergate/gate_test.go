@@ -95,6 +95,10 @@ func (d *dialed) DialAddress(_ context.Context, address string) (net.Conn, error
 
 func (d *dialed) ObserveNode(int32, string, int32) {}
 
+func (d *dialed) CachedRemoteStorage(string) (enabled, known bool)               { return false, false }
+func (d *dialed) ResolveRemoteStorage(context.Context, []string) map[string]bool { return nil }
+func (d *dialed) ObserveRemoteStorage([]string)                                  {}
+
 func TestEndpoints(t *testing.T) {
 	to := &dialed{}
 	rewriting := rewrite.Rules{
@@ -117,7 +121,7 @@ func TestEndpoints(t *testing.T) {
 		{"sidecar", "10.0.0.2:9092", "kafka-1:19092", "kafka-1:19092", direct},
 	}
 	c := parsed(t, twoListeners)
-	got := endpoints(c, to, noTLS(t, c))
+	got := endpoints(c, c.All()[0], to, noTLS(t, c), nil)
 	if len(got) != len(want) {
 		t.Fatalf("%d endpoints, want %d: %+v", len(got), len(want), got)
 	}
@@ -174,11 +178,11 @@ func TestUpstreamOptions(t *testing.T) {
 		Version:      readBuild().software(),
 		Logger:       log, Registerer: metrics,
 	}
-	if got := upstreamOptions(c, log, metrics); !reflect.DeepEqual(got, want) {
+	if got := upstreamOptions(c, c.All()[0], log, metrics); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	c.Limits.DialTimeout = config.Duration(10 * time.Second)
-	if got := upstreamOptions(c, log, metrics).DialTimeout; got != 3*time.Second {
+	if got := upstreamOptions(c, c.All()[0], log, metrics).DialTimeout; got != 3*time.Second {
 		t.Errorf("dial timeout of one address: got %v, want 3s", got)
 	}
 }
@@ -188,11 +192,11 @@ func TestDefaultsAreAccepted(t *testing.T) {
 	c := config.Defaults()
 	c.Upstream.BootstrapServers = []config.HostPort{{Host: "127.0.0.1", Port: 1}}
 	tls := noTLS(t, &c)
-	to, err := newCluster(&c, tls, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	to, err := newClusters(&c, tls, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer to.Close()
+	defer to.close()
 	server, err := newServer(&c, to, tls, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +215,7 @@ listeners:
 `)
 	var out bytes.Buffer
 	nodes := []upstream.Node{{NodeID: 3, Host: "kafka-3", Port: 9092}, {NodeID: 7, Host: "::1", Port: 9092}, {NodeID: 99, Host: "far", Port: 1}}
-	if err := printMap(&out, nodeMap(c, nodes)); err != nil {
+	if err := printMap(&out, nodeMap(c.All()[0], nodes)); err != nil {
 		t.Fatal(err)
 	}
 	want := `LISTENER  SERVES      CLIENTS ARE TOLD             LISTENS ON         BROKER

@@ -18,8 +18,11 @@ import (
 
 // mapRow is one line of the map of addresses.
 type mapRow struct {
+	// Cluster is empty where there is only one.
+	Cluster  string
 	Listener string
-	// Serves says who is behind: "bootstrap", "node 3", "nodes 10-99" or "direct".
+	// Serves says who is behind: "bootstrap", "node 3", "nodes 10-99", "other nodes" or
+	// "direct".
 	Serves string
 	// Advertised is what clients are told, "-" where that is nothing.
 	Advertised string
@@ -36,25 +39,67 @@ const (
 	unknownRun = 4
 )
 
-// nodeMap lists who can be reached where. nodes are the brokers known so far.
-func nodeMap(c *config.Config, nodes []upstream.Node) []mapRow {
+// nodeMap lists who can be reached where at a cluster's listeners. nodes are the brokers
+// known so far.
+func nodeMap(of config.NamedCluster, nodes []upstream.Node) []mapRow {
+	var rows []mapRow
+	for _, l := range of.Listeners {
+		list := []mapRow{{Serves: "bootstrap", Advertised: "-", Listens: l.Bootstrap.String(), Broker: "any of " + strings.Join(texts(of.Upstream.BootstrapServers), ", ")}}
+		switch l.Kind() {
+		case config.KindRange:
+			list = append(list, nodeRows(l, brokerAddresses(nodes))...)
+		case config.KindAddresses:
+			list = append(list, addressRows(l, brokerAddresses(nodes))...)
+		case config.KindSNI:
+			list[0].Listens = fmt.Sprintf("%v for %s", l.SNI.Bind, l.SNI.BootstrapHost)
+			list = append(list, nameRows(l, nodes)...)
+		case config.KindDirect:
+			list = list[:0]
+			for _, r := range l.Direct {
+				list = append(list, mapRow{Serves: "direct", Advertised: "-", Listens: r.Listen.String(), Broker: r.Broker.String()})
+			}
+		}
+		for _, r := range list {
+			r.Cluster, r.Listener = string(of.Name), string(l.Name)
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+func brokerAddresses(nodes []upstream.Node) map[int32]string {
 	known := make(map[int32]string, len(nodes))
 	for _, n := range nodes {
 		known[n.NodeID] = n.Address()
 	}
-	var rows []mapRow
-	for _, l := range c.Listeners {
-		name := string(l.Name)
-		for _, r := range l.Direct {
-			rows = append(rows, mapRow{name, "direct", "-", r.Listen.String(), r.Broker.String()})
+	return known
+}
+
+// addressRows has a line for each node of the configuration.
+func addressRows(l config.Listener, known map[int32]string) []mapRow {
+	rows := make([]mapRow, len(l.NodeAddresses))
+	for i, a := range l.NodeAddresses {
+		rows[i] = mapRow{
+			Serves: nodeName(a.NodeID), Advertised: a.Advertised.String(), Listens: a.Bind.String(),
+			Broker: cmp.Or(known[a.NodeID], brokerUnknown),
 		}
-		if l.IsDirect() {
-			continue
-		}
-		rows = append(rows, mapRow{name, "bootstrap", "-", l.Bootstrap.String(), "any of " + strings.Join(texts(c.Upstream.BootstrapServers), ", ")})
-		rows = append(rows, nodeRows(l, known)...)
 	}
 	return rows
+}
+
+// nameRows has a line for each known node, and one for all others.
+func nameRows(l config.Listener, nodes []upstream.Node) []mapRow {
+	row := func(serves, host, broker string) mapRow {
+		return mapRow{
+			Serves: serves, Advertised: net.JoinHostPort(host, strconv.Itoa(int(l.SNI.AdvertisedPort))),
+			Listens: fmt.Sprintf("%v for %s", l.SNI.Bind, host), Broker: broker,
+		}
+	}
+	var rows []mapRow
+	for _, n := range nodes {
+		rows = append(rows, row(nodeName(n.NodeID), l.SNI.NodeHost.Host(n.NodeID), n.Address()))
+	}
+	return append(rows, row("other nodes", l.SNI.NodeHost.String(), brokerUnknown))
 }
 
 // nodeRows has a line for each known node, and for each unknown one unless many
@@ -93,7 +138,6 @@ func nodeRow(l config.Listener, first, last int32, known map[int32]string) mapRo
 		ports += "-" + strconv.Itoa(int(int32(l.Nodes.First)+last))
 	}
 	return mapRow{
-		Listener:   string(l.Name),
 		Serves:     serves,
 		Advertised: net.JoinHostPort(string(l.AdvertisedHost), ports),
 		Listens:    net.JoinHostPort(l.Nodes.Host, ports),
@@ -101,11 +145,18 @@ func nodeRow(l config.Listener, first, last int32, known map[int32]string) mapRo
 	}
 }
 
-// printMap writes the map as a table.
+// printMap writes the map as a table. Clusters are named where there are several.
 func printMap(w io.Writer, rows []mapRow) error {
-	lines := [][]string{{"LISTENER", "SERVES", "CLIENTS ARE TOLD", "LISTENS ON", "BROKER"}}
+	lines := [][]string{{"CLUSTER", "LISTENER", "SERVES", "CLIENTS ARE TOLD", "LISTENS ON", "BROKER"}}
+	first := 1 // without the column of clusters
 	for _, r := range rows {
-		lines = append(lines, []string{r.Listener, r.Serves, r.Advertised, r.Listens, r.Broker})
+		if r.Cluster != "" {
+			first = 0
+		}
+		lines = append(lines, []string{r.Cluster, r.Listener, r.Serves, r.Advertised, r.Listens, r.Broker})
+	}
+	for i := range lines {
+		lines[i] = lines[i][first:]
 	}
 	return printTable(w, lines)
 }

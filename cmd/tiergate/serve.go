@@ -18,7 +18,6 @@ import (
 	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
 	"tiergate/proxy"
-	"tiergate/upstream"
 )
 
 // firstBrokers is how long serve waits with its map for the brokers to be known.
@@ -60,7 +59,11 @@ func (c *ServeCmd) Run(stop Stop, streams *Streams) error {
 		return err
 	}
 	if c.DryRun {
-		if err := printMap(streams.Out, nodeMap(cfg, nil)); err != nil {
+		var rows []mapRow
+		for _, of := range cfg.All() {
+			rows = append(rows, nodeMap(of, nil)...)
+		}
+		if err := printMap(streams.Out, rows); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(streams.Out, "\n%s is right; nothing was opened. Next: tiergate check --config %s\n", c.Config, c.Config)
@@ -79,12 +82,12 @@ func serve(cfg *config.Config, stop Stop, streams *Streams) error {
 	}
 	defer keepCurrent(tls)()
 	warnInsecure(log, cfg)
-	to, err := newCluster(cfg, tls, log, metrics)
+	to, err := newClusters(cfg, tls, log, metrics)
 	if err != nil {
 		return err
 	}
-	defer to.Close()
-	http, err := startAdmin(cfg.Admin.Address.String(), metrics, to.Ready, log)
+	defer to.close()
+	http, err := startAdmin(cfg.Admin.Address.String(), metrics, to.ready, log)
 	if err != nil {
 		return err
 	}
@@ -99,10 +102,10 @@ func serve(cfg *config.Config, stop Stop, streams *Streams) error {
 		return explainListen(err)
 	}
 	http.enter(phaseServing)
-	to.Start(stop.Now)
+	to.start(stop.Now)
 	logListeners(log, cfg)
 	awaitBrokers(stop.Soon, to)
-	if err := showMap(cfg, nodeMap(cfg, to.Nodes()), log, streams); err != nil {
+	if err := showMap(cfg, to.rows(), log, streams); err != nil {
 		return err
 	}
 	<-stop.Soon.Done()
@@ -137,40 +140,67 @@ func keepCurrent(tls *certs.Store) (stop func()) {
 
 // warnInsecure says what the configuration gives away.
 func warnInsecure(log *slog.Logger, cfg *config.Config) {
-	tls, sasl := cfg.Upstream.TLS, cfg.Upstream.SASL
-	if tls != nil && tls.InsecureSkipVerify {
-		log.Warn("INSECURE: upstream.tls.insecure_skip_verify is on: brokers' certificates are not checked, " +
-			"so whoever stands between can read and change everything, passwords among it")
-	}
-	if tls == nil && sasl != nil && sasl.Mechanism == config.SASLPlain {
-		log.Warn("INSECURE: upstream.sasl has the mechanism PLAIN and there is no upstream.tls: its password is sent readably")
+	for _, of := range cfg.All() {
+		log := log
+		if of.Name != "" {
+			log = log.With("cluster", string(of.Name))
+		}
+		tls, sasl := of.Upstream.TLS, of.Upstream.SASL
+		if tls != nil && tls.InsecureSkipVerify {
+			log.Warn("INSECURE: upstream.tls.insecure_skip_verify is on: brokers' certificates are not checked, " +
+				"so whoever stands between can read and change everything, passwords among it")
+		}
+		if tls == nil && sasl != nil && sasl.Mechanism == config.SASLPlain {
+			log.Warn("INSECURE: upstream.sasl has the mechanism PLAIN and there is no upstream.tls: its password is sent readably")
+		}
 	}
 }
 
 // logListeners says of each listener that it is bound.
 func logListeners(log *slog.Logger, cfg *config.Config) {
-	for _, l := range cfg.Listeners {
-		if l.IsDirect() {
-			routes := make([]string, len(l.Direct))
-			for i, r := range l.Direct {
-				routes[i] = r.Listen.String() + " to " + r.Broker.String()
-			}
-			log.Info("listening", "listener", l.Name, "direct", strings.Join(routes, ", "))
-			continue
+	for _, of := range cfg.All() {
+		for _, l := range of.Listeners {
+			log.Info("listening", append([]any{"listener", l.Name}, listens(l)...)...)
 		}
-		log.Info("listening", "listener", l.Name, "bootstrap", l.Bootstrap.String(), "nodes", l.Nodes.String(),
-			"first_node_id", l.FirstNodeID, "advertised_host", l.AdvertisedHost)
 	}
 	log.Info("serving /metrics, /healthz and /readyz", "address", cfg.Admin.Address.String())
 }
 
-// awaitBrokers waits a moment for the broker list, so that the map can show it.
-func awaitBrokers(ctx context.Context, to *upstream.Cluster) {
+// listens are the attributes of a log line that say where a listener listens.
+func listens(l config.Listener) []any {
+	switch l.Kind() {
+	case config.KindAddresses:
+		nodes := make([]string, len(l.NodeAddresses))
+		for i, a := range l.NodeAddresses {
+			nodes[i] = fmt.Sprintf("%d at %v told %v", a.NodeID, a.Bind, a.Advertised)
+		}
+		return []any{"bootstrap", l.Bootstrap.String(), "node_addresses", strings.Join(nodes, ", "), "unmapped_nodes", string(l.UnmappedNodes)}
+	case config.KindSNI:
+		return []any{
+			"sni", l.SNI.Bind.String(), "bootstrap_host", string(l.SNI.BootstrapHost), "node_host", l.SNI.NodeHost.String(),
+			"advertised_port", l.SNI.AdvertisedPort,
+		}
+	case config.KindDirect:
+		routes := make([]string, len(l.Direct))
+		for i, r := range l.Direct {
+			routes[i] = r.Listen.String() + " to " + r.Broker.String()
+		}
+		return []any{"direct", strings.Join(routes, ", ")}
+	case config.KindRange:
+	}
+	return []any{
+		"bootstrap", l.Bootstrap.String(), "nodes", l.Nodes.String(), "first_node_id", l.FirstNodeID,
+		"advertised_host", l.AdvertisedHost, "unmapped_nodes", string(l.UnmappedNodes),
+	}
+}
+
+// awaitBrokers waits a moment for the broker lists, so that the map can show it.
+func awaitBrokers(ctx context.Context, to clusters) {
 	ctx, cancel := context.WithTimeout(ctx, firstBrokers)
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for len(to.Nodes()) == 0 {
+	for !to.known() {
 		select {
 		case <-ctx.Done():
 			return
@@ -185,6 +215,10 @@ func showMap(cfg *config.Config, rows []mapRow, log *slog.Logger, streams *Strea
 		return printMap(streams.Out, rows)
 	}
 	for _, r := range rows {
+		log := log
+		if r.Cluster != "" {
+			log = log.With("cluster", r.Cluster)
+		}
 		log.Info("map", "listener", r.Listener, "serves", r.Serves, "advertised", r.Advertised, "address", r.Listens, "broker", r.Broker)
 	}
 	return nil

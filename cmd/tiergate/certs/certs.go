@@ -36,7 +36,9 @@ type Store struct {
 	log       *slog.Logger
 	now       func() time.Time
 	listeners map[config.Name]*source
-	upstream  *source
+	upstream  map[config.Name]*source // by cluster
+	// several: the clusters have names.
+	several bool
 	// all is every source in the order of the configuration.
 	all     []*source
 	metrics *metrics
@@ -46,7 +48,7 @@ type Store struct {
 
 // source is one tls block, and what was made of it last.
 type source struct {
-	// name is for people: `listener "clients"` or "upstream".
+	// name is for people: `listener "clients"`, "upstream", `upstream of cluster "a"`.
 	name string
 	// labels are for the metrics.
 	labels  []string
@@ -74,7 +76,8 @@ type material struct {
 
 // Life is how long the certificates of a file live.
 type Life struct {
-	// For is whose block names the file: `listener "clients"` or "upstream".
+	// For is whose block names the file: `listener "clients"`, "upstream", or `upstream of
+	// cluster "a"` where there are several.
 	For string
 	// Key is that of the configuration, such as cert_file.
 	Key string
@@ -92,17 +95,9 @@ func New(c *config.Config, log *slog.Logger, registerer prometheus.Registerer) (
 }
 
 func newStore(c *config.Config, log *slog.Logger, registerer prometheus.Registerer, now func() time.Time) (*Store, error) {
-	s := &Store{log: log, now: now, listeners: map[config.Name]*source{}}
-	if t := c.Upstream.TLS; t != nil {
-		s.upstream = s.add("upstream", []string{"upstream", ""}, []config.File{t.CAFile, t.CertFile, t.KeyFile},
-			func() (*material, error) { return loadUpstream(t) })
-	}
-	for _, l := range c.Listeners {
-		if t := l.TLS; t != nil {
-			name := fmt.Sprintf("listener %q", l.Name)
-			s.listeners[l.Name] = s.add(name, []string{"listener", string(l.Name)}, []config.File{t.CertFile, t.KeyFile, t.ClientCAFile},
-				func() (*material, error) { return loadListener(name, t) })
-		}
+	s := &Store{log: log, now: now, listeners: map[config.Name]*source{}, upstream: map[config.Name]*source{}, several: len(c.Clusters) > 0}
+	for _, of := range c.All() {
+		s.addCluster(of)
 	}
 	for _, src := range s.all {
 		src.seen = fingerprint(src.files)
@@ -116,6 +111,25 @@ func newStore(c *config.Config, log *slog.Logger, registerer prometheus.Register
 	var err error
 	s.metrics, err = newMetrics(s, registerer)
 	return s, err
+}
+
+// addCluster adds the blocks of a cluster.
+func (s *Store) addCluster(of config.NamedCluster) {
+	if t := of.Upstream.TLS; t != nil {
+		name := "upstream"
+		if of.Name != "" {
+			name = fmt.Sprintf("upstream of cluster %q", of.Name)
+		}
+		s.upstream[of.Name] = s.add(name, []string{"upstream", "", string(of.Name)}, []config.File{t.CAFile, t.CertFile, t.KeyFile},
+			func() (*material, error) { return loadUpstream(name, t) })
+	}
+	for _, l := range of.Listeners {
+		if t := l.TLS; t != nil {
+			name := fmt.Sprintf("listener %q", l.Name)
+			s.listeners[l.Name] = s.add(name, []string{"listener", string(l.Name), string(of.Name)}, []config.File{t.CertFile, t.KeyFile, t.ClientCAFile},
+				func() (*material, error) { return loadListener(name, t) })
+		}
+	}
 }
 
 func (s *Store) add(name string, labels []string, files []config.File, load func() (*material, error)) *source {
@@ -139,14 +153,15 @@ func (s *Store) Listener(name config.Name) func() *tls.Config {
 	return func() *tls.Config { return src.current.Load().config }
 }
 
-// Broker returns what gives the configuration for the next handshake with a broker
-// that was dialed by the name serverName; nil when plaintext is spoken.
-func (s *Store) Broker() func(serverName string) *tls.Config {
-	if s.upstream == nil {
+// Broker returns what gives the configuration for the next handshake with a broker of a
+// cluster that was dialed by the name serverName; nil when plaintext is spoken.
+func (s *Store) Broker(cluster config.Name) func(serverName string) *tls.Config {
+	src, ok := s.upstream[cluster]
+	if !ok {
 		return nil
 	}
 	return func(serverName string) *tls.Config {
-		c := s.upstream.current.Load().config
+		c := src.current.Load().config
 		if c.ServerName == "" {
 			c = c.Clone()
 			c.ServerName = serverName

@@ -236,7 +236,7 @@ func TestReload(t *testing.T) {
 	none := newBed(t, "", "", nil)
 	none.Reload()
 	none.logged(`level=INFO msg="no TLS files to read again; the configuration itself is read at the start only"`)
-	if none.Listener("clients") != nil || none.Broker() != nil || none.Certificate("clients") != nil {
+	if none.Listener("clients") != nil || none.Broker("") != nil || none.Certificate("clients") != nil {
 		t.Error("TLS without a block")
 	}
 }
@@ -249,7 +249,7 @@ func TestRotationOfAuthorities(t *testing.T) {
 	b := newBed(t, "  tls: {ca_file: ca.pem}\n", strings.Replace(listenerBlock, "}", ", client_ca_file: ca.pem}", 1), files)
 	trusted := func() string {
 		var both []string
-		for _, pool := range []*x509.CertPool{b.Listener("clients")().ClientCAs, b.Broker()("kafka-0").RootCAs} {
+		for _, pool := range []*x509.CertPool{b.Listener("clients")().ClientCAs, b.Broker("")("kafka-0").RootCAs} {
 			which := "both"
 			if pool.Equal(old.Pool()) {
 				which = "old"
@@ -319,7 +319,7 @@ func TestConfigurations(t *testing.T) {
 		return fmt.Sprintf("%s from %s, skip %v, roots %v, ALPN %v", c.ServerName, tls.VersionName(c.MinVersion), c.InsecureSkipVerify,
 			c.RootCAs != nil, c.NextProtos)
 	}
-	broker := func(b *bed) string { return side(b.Broker()("kafka-0")) + "; " + side(b.Broker()("kafka-1")) }
+	broker := func(b *bed) string { return side(b.Broker("")("kafka-0")) + "; " + side(b.Broker("")("kafka-1")) }
 	client := func(b *bed) string {
 		c := b.Listener("clients")()
 		return fmt.Sprintf("%v, authorities %v, from %s, ALPN %v, tickets %v", c.ClientAuth, c.ClientCAs != nil, tls.VersionName(c.MinVersion),
@@ -332,7 +332,7 @@ func TestConfigurations(t *testing.T) {
 	f("  tls: {insecure_skip_verify: true}\n", "", broker,
 		"kafka-0 from TLS 1.2, skip true, roots false, ALPN []; kafka-1 from TLS 1.2, skip true, roots false, ALPN []")
 	f("  tls: {cert_file: tls.crt, key_file: tls.key}\n", "", func(b *bed) string {
-		c, err := b.Broker()("kafka-0").GetClientCertificate(&tls.CertificateRequestInfo{})
+		c, err := b.Broker("")("kafka-0").GetClientCertificate(&tls.CertificateRequestInfo{})
 		return fmt.Sprint(c.Leaf.Subject, err)
 	}, "CN=both <nil>")
 	f("", listenerBlock, client, "NoClientCert, authorities false, from TLS 1.2, ALPN [], tickets true")

@@ -52,7 +52,7 @@ func loadListener(name string, t *config.ListenerTLS) (*material, error) {
 
 // loadUpstream makes the configuration of the broker side, without a server name unless
 // one is configured. Sessions are not resumed: brokers are few, and stay.
-func loadUpstream(t *config.UpstreamTLS) (*material, error) {
+func loadUpstream(name string, t *config.UpstreamTLS) (*material, error) {
 	c := base(t.MinVersion)
 	c.ServerName = string(t.ServerName)
 	c.InsecureSkipVerify = t.InsecureSkipVerify //nolint:gosec // the operator asked for it, and is warned at the start
@@ -63,7 +63,7 @@ func loadUpstream(t *config.UpstreamTLS) (*material, error) {
 			return nil, err
 		}
 		c.RootCAs = pool
-		m.lives = append(m.lives, authoritiesLife("upstream", "ca_file", list))
+		m.lives = append(m.lives, authoritiesLife(name, "ca_file", list))
 	}
 	if t.CertFile != "" {
 		pair, err := config.ReadKeyPair(t.CertFile, t.KeyFile)
@@ -74,7 +74,7 @@ func loadUpstream(t *config.UpstreamTLS) (*material, error) {
 		// authorities does not have its issuer, and nobody would know why.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		m.leaf = pair.Leaf
-		m.lives = append(m.lives, chainLife("upstream", pair))
+		m.lives = append(m.lives, chainLife(name, pair))
 	}
 	return m, nil
 }

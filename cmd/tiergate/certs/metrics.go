@@ -27,7 +27,7 @@ func newMetrics(s *Store, r prometheus.Registerer) (*metrics, error) {
 		store: s,
 		expiry: prometheus.NewDesc("tiergate_certificate_expiry_timestamp_seconds",
 			"When the certificates of a file expire, in Unix time: in cert_file the first one, among authorities the last one.",
-			[]string{"use", "listener", "file"}, nil),
+			s.labels("use", "listener", "cluster", "file"), nil),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tiergate_tls_reloads_total",
 			Help: "TLS files read again because they have changed or SIGHUP came, by result; failed: what was read before stays in use.",
@@ -42,6 +42,14 @@ func newMetrics(s *Store, r prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(r.Register(m), r.Register(m.reloads))
 }
 
+// labels leaves out the cluster where there is only one.
+func (s *Store) labels(use, listener, cluster, file string) []string {
+	if s.several {
+		return []string{use, listener, cluster, file}
+	}
+	return []string{use, listener, file}
+}
+
 // Describe is prometheus.Collector's.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) { to <- m.expiry }
 
@@ -49,7 +57,7 @@ func (m *metrics) Describe(to chan<- *prometheus.Desc) { to <- m.expiry }
 func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	for _, src := range m.store.all {
 		for _, l := range src.current.Load().lives {
-			to <- prometheus.MustNewConstMetric(m.expiry, prometheus.GaugeValue, float64(l.NotAfter.Unix()), append(src.labels[:2:2], l.Key)...)
+			to <- prometheus.MustNewConstMetric(m.expiry, prometheus.GaugeValue, float64(l.NotAfter.Unix()), m.store.labels(src.labels[0], src.labels[1], src.labels[2], l.Key)...)
 		}
 	}
 }
