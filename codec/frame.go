@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A frame is a four-byte size and that many bytes. In this package, and in every
@@ -144,7 +145,11 @@ type Edit struct {
 // returns the extended slice. The edits are in ascending order and do not overlap.
 // dst must not overlap frame. With no edits the frame is copied as it is.
 func ApplyEdits(dst, frame []byte, edits []Edit) []byte {
-	start, from := len(dst), 0
+	start, from, size := len(dst), 0, len(frame)
+	for _, e := range edits {
+		size += len(e.With) - (e.To - e.From)
+	}
+	dst = slices.Grow(dst, size)
 	for _, e := range edits {
 		dst = append(dst, frame[from:e.From]...)
 		dst = append(dst, e.With...)

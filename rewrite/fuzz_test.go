@@ -20,8 +20,8 @@ import (
 
 // FuzzProduce and those that follow read any bytes as a response body of any version that
 // the table says is rewritten: what kmsg accepts, the walk accepts, and it comes out as
-// kmsg would read it with the addresses replaced. Fetch and ShareFetch are streamed too,
-// in pieces.
+// kmsg would read it with the addresses replaced, and nodes without one hidden or passed
+// through. Fetch and ShareFetch are streamed too, in pieces.
 func FuzzProduce(f *testing.F)          { fuzzWalk(f, keyProduce) }
 func FuzzFetch(f *testing.F)            { fuzzWalk(f, keyFetch) }
 func FuzzMetadata(f *testing.F)         { fuzzWalk(f, keyMetadata) }
@@ -38,7 +38,7 @@ func fuzzWalk(f *testing.F, key int16) {
 		seeds := 0
 		for seeds < 4 {
 			if body := random.response(f, key, version).AppendTo(nil); len(body) < 1500 {
-				f.Add(body, version, uint16(len(body)/2))
+				f.Add(body, version, uint16(len(body)/2+seeds))
 				seeds++
 			}
 		}
@@ -48,7 +48,7 @@ func fuzzWalk(f *testing.F, key int16) {
 			return
 		}
 		header := codec.AppendNoTags([]byte{0, 0, 0, 0, 0, 0, 0, 7}, codec.EncodingOf(version, b.firstFlexible))
-		checkWalk(t, key, version, header, body)
+		checkWalk(t, key, version, Unmapped(cut%3), header, body)
 		if b.stream != nil {
 			checkStream(t, key, version, header, body, int(cut))
 		}
@@ -79,12 +79,12 @@ func read(key, version int16, body []byte) kmsg.Response {
 	return r
 }
 
-func checkWalk(t *testing.T, key, version int16, header, body []byte) {
+func checkWalk(t *testing.T, key, version int16, mode Unmapped, header, body []byte) {
 	t.Helper()
 	frame := append(bytes.Clone(header), body...)
 	codec.PutSize(frame)
 	nodes := fleet{host: "proxy.example.com", growth: 300}
-	v := NewConversation(&Rules{Addresses: nodes})
+	v := NewConversation(&Rules{Addresses: nodes, Unmapped: mode})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	got, unmapped, err := v.Response(key, version, bytes.Clone(frame))
@@ -108,14 +108,22 @@ func checkWalk(t *testing.T, key, version int16, header, body []byte) {
 		}
 		return
 	}
-	done := nodes.advertise(want)
+	var named []int32 // nodes without an address of their own
+	switch mode {
+	case UnmappedReject:
+		named = nodes.advertise(want).unmapped
+	case UnmappedHide:
+		named = nodes.hideIn(want)
+	case UnmappedPassthrough:
+		named = nodes.keepIn(want)
+	}
 	out := read(key, version, got[len(header):])
 	if out == nil || !bytes.Equal(out.AppendTo(nil), want.AppendTo(nil)) || int(codec.Size(got)) != len(got)-codec.SizeLen {
 		t.Fatalf("frame: %x\ngot:   %x, that is\n%+v\nwant\n%+v", frame, got, out, want)
 	}
 	// Of a tag that comes twice kmsg tells the last only.
-	if !slices.Equal(unmapped, done.unmapped) && len(unmapped) <= len(done.unmapped) {
-		t.Fatalf("unmapped %v, want %v: %x", unmapped, done.unmapped, frame)
+	if !slices.Equal(unmapped, named) && len(unmapped) <= len(named) {
+		t.Fatalf("unmapped %v, want %v: %x", unmapped, named, frame)
 	}
 }
 
