@@ -96,6 +96,9 @@ type walker interface {
 	// the flow's again afterwards. What it returns goes to the flow's other side and may
 	// be frame, a part of it, another slice, or nothing.
 	whole(frame []byte) ([]byte, error)
+	// opaque reports whether the frame whose head has begun to come, but is not there
+	// whole, would pass as it is.
+	opaque() bool
 }
 
 // pump moves bytes until one side would block, the flow stalls, or the budget is used.
@@ -358,9 +361,10 @@ func (f *flow) finish(err error) {
 	}
 	// The start of a frame that never came whole: the other side is to see what it
 	// would have seen without us, unless the frame was one that we change.
-	carry := f.carry
+	if f.left > 0 || f.walker.opaque() {
+		f.to.write(f.carry)
+	}
 	f.carry, f.held, f.done = nil, nil, true
-	f.to.write(carry)
 	f.to.shutdown()
 }
 

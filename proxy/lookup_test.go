@@ -535,6 +535,25 @@ func TestBrokenAnswerToAnAsk(t *testing.T) {
 	awaitSessions(t, s, 0)
 }
 
+// The first bytes of an answer to an ask are not the client's either, when the broker
+// leaves behind them.
+func TestBrokerEndsInTheMiddleOfAnAnswerToAnAsk(t *testing.T) {
+	answer := answerFrame(1, versionsAnswer(0, 10))
+	for cut := range answer {
+		b := newBroker(t, func(c *net.TCPConn) {
+			_, _ = readFrame(c)
+			_, _ = c.Write(answer[:cut])
+		})
+		old := &oldBroker{logs: map[string][]*tierlog.Log{"t": {tieredWithoutUploads()}}}
+		s := newServerWithoutTicks(t, b.dial, rewrite.Rules{})
+		c := connect(t, s)
+		mustWrite(t, c, frameOfRequest(old.offsetsRequest(11, -6), 1))
+		_ = ending(t, c)
+		c.Close()
+		awaitSessions(t, s, 0)
+	}
+}
+
 // A request with 2,000 partitions of 200 topics, all of them -6, costs six broker
 // requests at the most.
 func TestPendingUploadOfManyPartitions(t *testing.T) {

@@ -84,3 +84,6 @@ func (s requests) open(head []byte) (part, error) {
 func (s requests) whole(frame []byte) ([]byte, error) {
 	return s.listOffsets(frame)
 }
+
+// opaque is true: no request is changed before the broker could tell.
+func (requests) opaque() bool { return true }

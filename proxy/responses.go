@@ -79,3 +79,10 @@ func (s responses) whole(frame []byte) ([]byte, error) {
 	}
 	return out, err
 }
+
+// opaque is false for the answer to an ask, which is not the client's, and for answers
+// that are rewritten.
+func (s responses) opaque() bool {
+	e := s.exchanges.oldest()
+	return e == nil || e.answer == answerPass || e.answer == answerToken
+}
