@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ type oldBroker struct {
 	logs map[string][]*tierlog.Log
 	// before is called before each answer with its number from 1; false hangs up.
 	before func(n int) bool
+
+	// answered counts bytes of answers.
+	answered atomic.Int64
 
 	mu   sync.Mutex
 	seen []string
@@ -59,6 +63,7 @@ func (b *oldBroker) serve(c *net.TCPConn) {
 		if answer == nil || b.before != nil && !b.before(n) {
 			return
 		}
+		b.answered.Add(int64(len(answer)))
 		if _, err = c.Write(answer); err != nil {
 			return
 		}
