@@ -126,10 +126,20 @@ func (s *nodeSet) says(n Node) bool {
 	return s.sorted[i] == n && s.missed[n.NodeID] == 0
 }
 
+// Missed returns how many whole lists in a row the node has been missing from.
+func (m *Nodes) Missed(nodeID int32) int {
+	s := m.state.Load()
+	if s == nil {
+		return 0
+	}
+	return s.missed[nodeID]
+}
+
 // Sync is told of a whole list of the cluster's live brokers and returns whether
 // the map has changed. Nodes that are not in the list stay for 20 lists more: a
-// broker that restarts is not in it either. An empty list says nothing (a broker
-// that has just started may give one).
+// broker that restarts is not in it either. But when another node has the address now,
+// the node is gone at once: who asks for it must not reach the other. An empty list says
+// nothing (a broker that has just started may give one).
 func (m *Nodes) Sync(live []Node) bool {
 	live = slices.DeleteFunc(slices.Clone(live), func(n Node) bool { return !n.valid() })
 	if len(live) == 0 {
@@ -173,18 +183,20 @@ func (s *nodeSet) with(nodes []Node) (next *nodeSet, changed bool) {
 }
 
 // miss counts the nodes that are not in live and drops those that were missing for
-// too long. It is called before s is shared.
+// too long, or whose place another has taken. It is called before s is shared.
 func (s *nodeSet) miss(live []Node) (forgot bool) {
 	present := make(map[int32]struct{}, len(live))
+	taken := make(map[string]struct{}, len(live))
 	for _, n := range live {
 		present[n.NodeID] = struct{}{}
+		taken[n.Address()] = struct{}{}
 	}
 	s.sorted = slices.DeleteFunc(s.sorted, func(n Node) bool {
 		if _, ok := present[n.NodeID]; ok {
 			return false
 		}
 		s.missed[n.NodeID]++
-		if s.missed[n.NodeID] <= missedSyncs {
+		if _, gone := taken[n.Address()]; !gone && s.missed[n.NodeID] <= missedSyncs {
 			return false
 		}
 		delete(s.missed, n.NodeID)

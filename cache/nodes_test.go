@@ -104,6 +104,23 @@ func TestNodesSync(t *testing.T) {
 	}
 }
 
+// A node that is missing while another has its address is gone at once.
+func TestNodeWhosePlaceIsTaken(t *testing.T) {
+	var m cache.Nodes
+	m.Sync([]cache.Node{node(0, "a"), node(1, "b")})
+	if !m.Sync([]cache.Node{node(0, "a"), node(7, "b")}) {
+		t.Fatal("node 7 instead of node 1 is no news")
+	}
+	if got, want := fmt.Sprint(m.Snapshot()), "[{0 a 9092 } {7 b 9092 }]"; got != want {
+		t.Fatalf("nodes %s, want %s", got, want)
+	}
+	// Two at one address, both live, are the brokers' own fault, and stay.
+	m.Sync([]cache.Node{node(0, "b"), node(7, "b")})
+	if got, want := fmt.Sprint(m.Snapshot()), "[{0 b 9092 } {7 b 9092 }]"; got != want {
+		t.Fatalf("nodes %s, want %s", got, want)
+	}
+}
+
 func TestNodesAreBounded(t *testing.T) {
 	var m cache.Nodes
 	all := make([]cache.Node, 10_001)
@@ -165,7 +182,8 @@ func TestNodesModel(t *testing.T) {
 					}
 					for id := range want {
 						if slices.ContainsFunc(live, valid) && !named[id] {
-							if missed[id]++; missed[id] > 20 {
+							place := func(n cache.Node) bool { return valid(n) && n.Address() == want[id].Address() }
+							if missed[id]++; missed[id] > 20 || slices.ContainsFunc(live, place) {
 								delete(want, id)
 								news = true
 							}
@@ -182,8 +200,8 @@ func TestNodesModel(t *testing.T) {
 					t.Fatalf("nodes %v, want %v sorted", got, want)
 				}
 				for _, n := range got {
-					if want[n.NodeID] != n {
-						t.Fatalf("node %v, want %v", n, want[n.NodeID])
+					if want[n.NodeID] != n || m.Missed(n.NodeID) != missed[n.NodeID] {
+						t.Fatalf("node %v missed %d times, want %v and %d", n, m.Missed(n.NodeID), want[n.NodeID], missed[n.NodeID])
 					}
 				}
 			},

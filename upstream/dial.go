@@ -65,9 +65,20 @@ func (c *Cluster) DialNode(ctx context.Context, nodeID int32) (net.Conn, error) 
 	conn, err := c.dial(ctx, node.Address(), targetNode)
 	if err != nil {
 		c.wantRefresh() // the broker may have moved: the next dial shall know
+		if n := c.nodes.Missed(nodeID); n > 0 {
+			return nil, fmt.Errorf("node %d: %w; it is down or was removed: the cluster's last %s", nodeID, err, without(n))
+		}
 		return nil, fmt.Errorf("node %d: %w", nodeID, err)
 	}
 	return conn, nil
+}
+
+// without says that a node is missing from the last n broker lists.
+func without(n int) string {
+	if n == 1 {
+		return "broker list does not name it"
+	}
+	return fmt.Sprintf("%d broker lists do not name it", n)
 }
 
 func (c *Cluster) unknownNode(nodeID int32, refreshed error) error {

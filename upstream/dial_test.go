@@ -265,3 +265,117 @@ func TestDialNodeThatFailsRefreshesTheMap(t *testing.T) {
 	conn, err := c.DialNode(ctx, 0)
 	connect(t, conn, err)
 }
+
+// moved is a broker that goes and comes back under another port.
+func moved(t *testing.T, k *kafka, nodeID int32) (was, is string) {
+	t.Helper()
+	was = k.ListenAddrs()[nodeID]
+	if err := k.RemoveNode(nodeID); err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := k.AddNode(nodeID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return was, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// A broker that restarts under another port is dialed there as soon as the service
+// client's list, or an answer to some client, has told of it.
+func TestDialNodeThatMoved(t *testing.T) {
+	k := newKafka(t)
+	clock := newClock()
+	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()[:1]}, clock.now)
+	ctx := testContext(t)
+	if err := c.BrokerList(ctx); err != nil {
+		t.Fatal(err)
+	}
+	dial := func(want string) {
+		t.Helper()
+		conn, err := c.DialNode(ctx, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.RemoteAddr().String(); got != want {
+			t.Fatalf("node 2 dialed at %s, want %s", got, want)
+		}
+		_ = conn.Close()
+	}
+	was, is := moved(t, k, 2)
+	_, err := c.DialNode(ctx, 2)
+	wantText(t, err, "node 2: "+was+": connect: connection refused")
+	clock.pass(minRefresh)
+	if err := c.BrokerList(ctx); err != nil {
+		t.Fatal(err)
+	}
+	dial(is)
+
+	_, is = moved(t, k, 2)
+	host, port, _ := splitAddress(is)
+	c.ObserveNode(2, host, int32(port))
+	dial(is)
+}
+
+// A broker that was removed says so, for as long as it is remembered and afterwards; one
+// that is added is dialed without further ado.
+func TestDialNodeThatWasRemoved(t *testing.T) {
+	k := newKafka(t)
+	clock := newClock()
+	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()[:1]}, clock.now)
+	ctx := testContext(t)
+	lists := func(n int) {
+		t.Helper()
+		for range n {
+			clock.pass(minRefresh)
+			if err := c.BrokerList(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	lists(1)
+	was := k.ListenAddrs()[2]
+	if err := k.RemoveNode(2); err != nil {
+		t.Fatal(err)
+	}
+	lists(1)
+	clock.pass(time.Minute) // the service client has tried it too
+	_, err := c.DialNode(ctx, 2)
+	wantText(t, err, "node 2: "+was+": connect: connection refused; it is down or was removed: the cluster's last broker list does not name it")
+	lists(19)
+	clock.pass(time.Minute)
+	_, err = c.DialNode(ctx, 2)
+	wantText(t, err, "node 2: "+was+": connect: connection refused; it is down or was removed: the cluster's last 20 broker lists do not name it")
+	lists(1)
+	_, err = c.DialNode(ctx, 2)
+	wantText(t, err, "node 2 is not known: brokers seen are 0, 1")
+
+	if _, _, err := k.AddNode(9, 0); err != nil {
+		t.Fatal(err)
+	}
+	clock.pass(minRefresh)
+	conn, err := c.DialNode(ctx, 9)
+	connect(t, conn, err)
+}
+
+// A broker whose name leads elsewhere now is dialed there: nothing is remembered of names.
+func TestDialNodeResolvesEachTime(t *testing.T) {
+	first := listen(t, "127.0.0.1:0")
+	second := listen(t, "127.0.0.2:"+first.port())
+	port, _ := strconv.Atoi(first.port())
+	dns := &names{hosts: map[string][]string{"kafka-4.internal": {"127.0.0.1"}}}
+	c := newTestCluster(t, Options{BootstrapServers: []string{refusing(t)}, LookupHost: dns.lookup}, newClock().now)
+	c.ObserveNode(4, "kafka-4.internal", int32(port))
+	for _, want := range []string{"127.0.0.1:" + first.port(), "127.0.0.2:" + second.port()} {
+		conn, err := c.DialNode(testContext(t), 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.RemoteAddr().String(); got != want {
+			t.Fatalf("dialed %s, want %s", got, want)
+		}
+		_ = conn.Close()
+		dns.mu.Lock()
+		dns.hosts["kafka-4.internal"] = []string{"127.0.0.2"}
+		dns.mu.Unlock()
+	}
+}
