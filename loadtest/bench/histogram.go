@@ -1,7 +1,7 @@
-//go:build linux
-
 // SPDX-FileCopyrightText: the tiergate authors
 // SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
 
 package bench
 

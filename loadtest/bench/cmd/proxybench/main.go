@@ -1,7 +1,7 @@
-//go:build linux
-
 // SPDX-FileCopyrightText: the tiergate authors
 // SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
 
 // Command proxybench measures tiergate beside HAProxy, nginx and a plain copying proxy.
 // "make bench" runs it; docs/performance.md says how to read what it prints.
