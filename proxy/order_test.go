@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -298,46 +299,46 @@ func TestLongestProduceHead(t *testing.T) {
 }
 
 // While as many exchanges as allowed are under way the client is not read; when half
-// of them are answered it is.
+// of them are answered it is, and not before.
 func TestInflightIsBoundedByNotReading(t *testing.T) {
 	const inflight = 6
-	gate := make(chan int)
+	conns, over := make(chan *net.TCPConn, 1), make(chan struct{})
+	defer close(over)
 	b := newBroker(t, func(c *net.TCPConn) {
-		id := int32(0)
-		for n := range gate {
-			for range n {
-				frame, err := readFrame(c)
-				if err != nil || codec.RequestCorrelationID(frame) != id {
-					t.Errorf("request %d: got %x (%v)", id, frame, err)
-					return
-				}
-				id++
-			}
-			gate <- n
-			for i := range <-gate {
-				_, _ = c.Write(response(id - int32(n) + int32(i)))
-			}
-		}
-		_, _ = io.Copy(io.Discard, c)
+		conns <- c
+		<-over
 	})
 	s := newServer(t, b.dial, rewrite.Rules{}, func(o *Options) { o.MaxInflight = inflight })
 	c := connect(t, s)
-	for id := range int32(3 * inflight) {
+	for id := range int32(20) {
 		mustWrite(t, c, request(3, 1, id))
 	}
-	defer close(gate)
-	for round := range int32(3) {
-		gate <- inflight
-		<-gate
-		awaitOnLoop(t, s, "the requests are stalled with 6 under way", func(l *loop) bool {
-			return only(l).exchanges.len() == inflight && (round == 2 || only(l).requests.stall == stallInflight)
-		})
-		gate <- inflight
-		for i := range int32(inflight) {
-			if got, want := mustRead(t, c), response(round*inflight+i); !bytes.Equal(got, want) {
-				t.Fatalf("got %x, want %x", got, want)
-			}
+	brokerSide := <-conns
+	_ = brokerSide.SetDeadline(time.Now().Add(patience))
+	asked, answered := int32(0), int32(0)
+	ask := func(n int32) {
+		for range n {
+			compare(t, fmt.Sprintf("request %d", asked), mustRead(t, brokerSide), request(3, 1, asked))
+			asked++
 		}
+		awaitSession(t, s, "the requests are stalled with 6 under way", func(se *session) bool {
+			return se.exchanges.len() == inflight && se.requests.stall == stallInflight
+		})
+	}
+	ask(inflight)
+	for range 3 {
+		for _, left := range []int{5, 4} {
+			mustWrite(t, brokerSide, response(answered))
+			compare(t, "answer", mustRead(t, c), response(answered))
+			answered++
+			awaitSession(t, s, "the requests stay stalled", func(se *session) bool {
+				return se.exchanges.len() == left && se.requests.stall == stallInflight
+			})
+		}
+		mustWrite(t, brokerSide, response(answered))
+		compare(t, "answer", mustRead(t, c), response(answered))
+		answered++
+		ask(inflight / 2)
 	}
 }
 
