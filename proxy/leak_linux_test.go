@@ -5,6 +5,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -64,7 +65,7 @@ func (r cutter) requests(old *oldBroker) []byte {
 }
 
 // fickle is a broker that serves for a while and then leaves at any byte of an answer.
-func (r cutter) fickle(old *oldBroker, c *net.TCPConn) {
+func (r cutter) fickle(old *oldBroker, raw *net.TCPConn, c io.ReadWriter) {
 	for range r.IntN(8) {
 		frame, err := readFrame(c)
 		if err != nil {
@@ -83,30 +84,43 @@ func (r cutter) fickle(old *oldBroker, c *net.TCPConn) {
 			return
 		}
 	}
-	r.cut(c)
+	r.cut(raw)
 }
 
+// disguise is what a side of the random test wraps its connections in: nothing, or TLS.
+type disguise func(*net.TCPConn) io.ReadWriter
+
+func plainly(c *net.TCPConn) io.ReadWriter { return c }
+
 // Sessions that are cut at random, by either side, with FIN and RST, in the middle of
-// frames, look-ups and dials, leave nothing behind: no session, descriptor, pipe or
-// goroutine (TestMain), and without the help of any timeout.
+// frames, look-ups, dials and TLS handshakes, leave nothing behind: no session,
+// descriptor, pipe or goroutine (TestMain), and without the help of any timeout.
 func TestSessionsCutAtRandomLeaveNothing(t *testing.T) {
-	const sessions, workers = 500, 16
+	t.Run("plaintext", func(t *testing.T) {
+		cutAtRandom(t, 500, plainly, plainly, func(*Options) {})
+	})
+	t.Run("TLS", func(t *testing.T) {
+		cert, pool := testCert(t)
+		server := &tls.Config{Certificates: []tls.Certificate{cert}}
+		client := &tls.Config{RootCAs: pool, ServerName: "broker.test"}
+		cutAtRandom(t, 250,
+			func(c *net.TCPConn) io.ReadWriter { return tls.Client(c, client) },
+			func(c *net.TCPConn) io.ReadWriter { return tls.Server(c, server) },
+			func(o *Options) {
+				o.Endpoints[0].TLS = func() *tls.Config { return server }
+				o.Endpoints[0].BrokerTLS = func(string) *tls.Config { return client }
+			})
+	})
+}
+
+func cutAtRandom(t *testing.T, sessions uint64, client, server disguise, change func(*Options)) {
+	const workers = 16
 	before := descriptors(t)
 	old := &oldBroker{max: 10, logs: map[string][]*tierlog.Log{"t": {tieredWithoutUploads()}}}
 	var served, dialed atomic.Uint64
-	b := newBroker(t, func(c *net.TCPConn) { newCutter(served.Add(1)).fickle(old, c) })
+	b := newBroker(t, func(c *net.TCPConn) { newCutter(served.Add(1)).fickle(old, c, server(c)) })
 	dial := func(ctx context.Context) (net.Conn, error) {
-		r := newCutter(1_000_000 + dialed.Add(1))
-		switch r.IntN(8) {
-		case 0:
-			return nil, errors.New("refused")
-		case 1:
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Duration(r.IntN(2000)) * time.Microsecond):
-			}
-		}
-		return b.dial(ctx)
+		return newCutter(1_000_000+dialed.Add(1)).dial(ctx, b)
 	}
 	verdicts := &fixedVerdicts{resolve: func(ctx context.Context, _ []string) {
 		select {
@@ -118,12 +132,12 @@ func TestSessionsCutAtRandomLeaveNothing(t *testing.T) {
 		o.Loops = 2
 		o.MaxInflight = 3
 		o.VerdictTimeout = 20 * time.Millisecond
-	})
+	}, change)
 	var clients sync.WaitGroup
 	for w := range uint64(workers) {
 		clients.Go(func() {
 			for i := w; i < sessions; i += workers {
-				leaveAtRandom(t, s, newCutter(2_000_000+i), old)
+				newCutter(2_000_000+i).client(t, s, old, client)
 			}
 		})
 	}
@@ -145,27 +159,47 @@ func TestSessionsCutAtRandomLeaveNothing(t *testing.T) {
 	await(t, "the descriptors are closed", func() bool { return descriptors(t) <= before })
 }
 
-// leaveAtRandom is one client.
-func leaveAtRandom(t *testing.T, s *Server, r cutter, old *oldBroker) {
+// dial is a Dial that may be refused, or slow.
+func (r cutter) dial(ctx context.Context, b *broker) (net.Conn, error) {
+	switch r.IntN(8) {
+	case 0:
+		return nil, errors.New("refused")
+	case 1:
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(r.IntN(2000)) * time.Microsecond):
+		}
+	}
+	return b.dial(ctx)
+}
+
+// client is one client.
+func (r cutter) client(t *testing.T, s *Server, old *oldBroker, wrap disguise) {
 	conn, err := net.Dial("tcp", s.Addr(0).String())
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	c := conn.(*net.TCPConn)
-	_ = c.SetDeadline(time.Now().Add(patience))
+	raw := conn.(*net.TCPConn)
+	_ = raw.SetDeadline(time.Now().Add(patience))
+	c := wrap(raw)
 	out := r.requests(old)
-	if r.IntN(10) > 0 {
+	switch r.IntN(10) {
+	case 0:
+	case 1:
+		// In TLS: the start of a handshake.
+		_, _ = raw.Write(clientHello[:r.IntN(len(clientHello))])
+	default:
 		var reader sync.WaitGroup
 		reader.Go(func() { _, _ = io.CopyN(io.Discard, c, int64(newCutter(uint64(len(out))).IntN(1+2*len(out)))) })
 		_, _ = c.Write(out)
 		if r.IntN(2) == 0 {
-			_ = c.SetReadDeadline(time.Now().Add(time.Duration(r.IntN(5000)) * time.Microsecond))
+			_ = raw.SetReadDeadline(time.Now().Add(time.Duration(r.IntN(5000)) * time.Microsecond))
 			reader.Wait()
 		}
 		defer reader.Wait()
 	}
-	r.cut(c)
+	r.cut(raw)
 }
 
 // A session that ends while bytes for a side that takes none wait in a pipe leaves no
