@@ -191,10 +191,11 @@ func (s *Stream) afterTopic() step {
 }
 
 // count reads the length of an array of which only the front may be there: every
-// element takes at least a byte of what is left of the frame.
+// element takes at least a byte of what is then left of the frame. left is what was left
+// at the cursor's first byte.
 func count(c *codec.Cursor, left int64) int {
 	n := int64(c.Uvarint()) - 1
-	if n > left {
+	if left -= int64(c.Off()); n > left {
 		c.Fail("array of %d elements in %d bytes", n, left)
 	}
 	return int(max(0, n))
@@ -205,7 +206,7 @@ func count(c *codec.Cursor, left int64) int {
 // than Addresses.Growth allows for, the endpoints are left out: they are a hint, and a
 // client without them asks for metadata. unmapped is as in Conversation.Response.
 func (s *Stream) Tail(tail []byte) (out []byte, unmapped []int32, err error) {
-	a := addressEdits{rules: s.rules}
+	a := addressEdits{rules: s.rules, drop: keepEndpoints}
 	edited, err := s.edit(tail, &a)
 	if err != nil {
 		return nil, nil, err

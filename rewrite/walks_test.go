@@ -215,7 +215,7 @@ func TestWalksRefuseImpossibleLengths(t *testing.T) {
 		{"endpoints", 0, 13, "01 00000000 01 00 01 09", "Produce v13 response body: at byte 9: node endpoints: at byte 1: array of 8 elements in 0 bytes"},
 		{"endpoints", 1, 17, "00000000 0000 00000001 01 01 00 01 09", "Fetch v17 response: end of the response: at byte 4: node endpoints: at byte 1: array of 8 elements in 0 bytes"},
 		{"records", 1, 17, "00000000 0000 00000001 02 " + strings.Repeat("00", 16) + "02" + strings.Repeat("00", 30) + "00 00000000 ff7f 00", "Fetch v17 response: 16382 bytes of records, 1 left in the frame"},
-		{"topics", 1, 17, "00000000 0000 00000001 8001 00", "Fetch v17 response: at step 0: at byte 21: array of 127 elements in 22 bytes"},
+		{"topics", 1, 17, "00000000 0000 00000001 8001 00", "Fetch v17 response: at step 0: at byte 21: array of 127 elements in 1 bytes"},
 		{"what follows the end", 1, 17, "00000000 0000 00000001 01 00 00", "Fetch v17 response: end of the response: at byte 1: 1 bytes left over"},
 		{"what follows the end", 78, 2, "00000000 0000 00 00000000 01 01 00 00", "ShareFetch v2 response: end of the response: at byte 2: 1 bytes left over"},
 		{"header tags", 60, 0, "", "DescribeCluster v0 response header: at byte 8: varint cut short"},

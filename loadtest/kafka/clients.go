@@ -22,7 +22,7 @@ const KafkaNewest = "4.4.0"
 // itself with Maven and kept in the same cache.
 func FetchClients(ctx context.Context, version string, log *slog.Logger) (string, error) {
 	if !regexp.MustCompile(`^\d+\.\d+\.\d+$`).MatchString(version) {
-		return "", fmt.Errorf("Kafka version %q is not of the form 4.1.1", version)
+		return "", fmt.Errorf("%q is no Kafka version of the form 4.1.1", version)
 	}
 	name := "kafka-clients-" + version + ".jar"
 	if j, err := cached(version); err == nil {
