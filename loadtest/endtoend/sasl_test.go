@@ -42,8 +42,9 @@ func mechanisms(user, password string) []sasl.Mechanism {
 func TestSASLKafka39(t *testing.T) {
 	t.Parallel()
 	ctx := realBrokers(t)
-	s := newSecured(t, ctx, kafka.Kafka39)
+	s := newSecured(t, ctx, kafka.Kafka39, withGSSAPI)
 	s.testMatrix(t, ctx, "auto", kafka.SASLHandshakeV0, kafka.SASLHandshakeV1)
+	s.testGSSAPI(t, ctx)
 }
 
 // TestSASLKafka43 has the native broker: the oracle of what a user is told. tiergate makes
@@ -51,7 +52,7 @@ func TestSASLKafka39(t *testing.T) {
 func TestSASLKafka43(t *testing.T) {
 	t.Parallel()
 	ctx := realBrokers(t)
-	s := newSecured(t, ctx, kafka.Kafka43)
+	s := newSecured(t, ctx, kafka.Kafka43, withoutGSSAPI)
 	s.testMatrix(t, ctx, "always", kafka.SASLHandshakeV1)
 	t.Run("authorization", func(t *testing.T) { s.testAuthorization(t, ctx) })
 	t.Run("reauthentication", func(t *testing.T) { s.testReauthentication(t, ctx) })

@@ -4,11 +4,13 @@
 package endtoend
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -52,12 +54,27 @@ func passwordOf(user string) string { return user + "-secret" }
 type secured struct {
 	cluster *kafka.Cluster
 	ca      *authority.Authority
-	dir     string
-	logs    []kafka.StateLog
+	// gatePair is the certificate of every tiergate, for clients and for brokers.
+	gatePair authority.Pair
+	// kdc is nil where there is no GSSAPI.
+	kdc  *kafka.KDC
+	dir  string
+	logs []kafka.StateLog
 }
 
+// GSSAPI says whether a secured broker has it.
+type gssapi uint8
+
+const (
+	withoutGSSAPI gssapi = iota
+	withGSSAPI
+)
+
+// kafkaPrincipal is the broker's, by the name that clients know it by: that of tiergate.
+const kafkaPrincipal = "kafka/localhost"
+
 // newSecured starts the broker and brings one topic into each of a few states.
-func newSecured(t *testing.T, ctx context.Context, version string) *secured {
+func newSecured(t *testing.T, ctx context.Context, version string, kerberos gssapi) *secured {
 	t.Helper()
 	s := &secured{dir: t.TempDir()}
 	var err error
@@ -65,15 +82,15 @@ func newSecured(t *testing.T, ctx context.Context, version string) *secured {
 	must(t, err)
 	broker, err := s.ca.Issue(authority.Leaf{Name: "kafka", Hosts: []string{"127.0.0.1"}})
 	must(t, err)
-	gate, err := s.ca.Issue(authority.Leaf{Name: serviceUser, Hosts: []string{"127.0.0.1"}})
+	s.gatePair, err = s.ca.Issue(authority.Leaf{Name: serviceUser, Hosts: []string{"127.0.0.1", "localhost"}})
 	must(t, err)
 	for name, text := range map[string][]byte{
-		"broker.pem": broker.Keystore(), "ca.pem": s.ca.PEM(), "gate.pem": gate.CertPEM, "gate.key": gate.KeyPEM,
+		"broker.pem": broker.Keystore(), "ca.pem": s.ca.PEM(), "gate.pem": s.gatePair.CertPEM, "gate.key": s.gatePair.KeyPEM,
 		serviceUser: []byte(passwordOf(serviceUser) + "\n"), serviceWithoutConfigs: []byte(passwordOf(serviceWithoutConfigs) + "\n"),
 	} {
 		must(t, authority.Write(s.file(name), text))
 	}
-	s.cluster = kafka.Start(t, kafka.Options{
+	options := kafka.Options{
 		Version: version, TieredStorage: kafka.TieredStorageOn, Logger: progress(), Properties: s.properties(),
 		Nodes: []kafka.NodeOptions{{NodeID: nodeID, Listeners: []kafka.Listener{
 			{Name: saslListener, Protocol: "SASL_PLAINTEXT"},
@@ -81,7 +98,14 @@ func newSecured(t *testing.T, ctx context.Context, version string) *secured {
 			{Name: mutualListener, Protocol: "SSL"},
 			{Name: reauthListener, Protocol: "SASL_SSL"},
 		}}},
-	})
+	}
+	if kerberos == withGSSAPI {
+		s.kdc = kafka.StartKDC(t, ctx, progress(), kafkaPrincipal, alice)
+		options.JVM = s.kdc.JVM()
+		maps.Copy(options.Properties, s.kdc.GSSAPIProperties(saslListener, kafkaPrincipal))
+		maps.Copy(options.Properties, s.kdc.GSSAPIProperties(saslTLS, kafkaPrincipal))
+	}
+	s.cluster = kafka.Start(t, options)
 	s.addUsers(t, ctx)
 	s.logs, err = s.cluster.BuildLogStates(ctx, openPrefix, statesNamed("uploaded, all still local", "tiered, only the active segment", kafka.NotTiered))
 	must(t, err)
@@ -142,6 +166,8 @@ type side struct {
 	mode string
 	// user of the service client; empty: none.
 	user string
+	// listen and advertised are hosts of tiergate's own; default 127.0.0.1.
+	listen, advertised string
 }
 
 // tlsBlocks are those of both sides.
@@ -162,9 +188,11 @@ type guard struct {
 	tls *tls.Config
 }
 
-// config is the configuration of a tiergate on that side, and its addresses.
+// config is the configuration of a tiergate on that side, and its addresses as clients
+// know them.
 func (s *secured) config(t *testing.T, on side) (yaml, bootstrap, node string) {
 	t.Helper()
+	listen, advertised := cmp.Or(on.listen, "127.0.0.1"), cmp.Or(on.advertised, "127.0.0.1")
 	ports, err := kafka.FreePorts(2)
 	must(t, err)
 	sasl := ""
@@ -176,13 +204,14 @@ upstream:
   bootstrap_servers: [%q]
 %s%slisteners:
   - name: clients
-    bootstrap: "127.0.0.1:%d"
-    nodes: "127.0.0.1:%d-%d"
+    bootstrap: "%s:%d"
+    nodes: "%s:%d-%d"
     first_node_id: %d
-    advertised_host: "127.0.0.1"
+    advertised_host: %q
 %searliest_pending_upload: %s
-`, s.cluster.Node(nodeID).ListenerAddress(on.listener), on.upstream, sasl, ports[0], ports[1], ports[1], nodeID, on.client, on.mode),
-		kafka.Loopback(ports[0]), kafka.Loopback(ports[1])
+`, s.cluster.Node(nodeID).ListenerAddress(on.listener), on.upstream, sasl, listen, ports[0], listen, ports[1], ports[1], nodeID,
+			advertised, on.client, on.mode),
+		net.JoinHostPort(advertised, strconv.Itoa(ports[0])), net.JoinHostPort(advertised, strconv.Itoa(ports[1]))
 }
 
 // guard starts a tiergate and waits until it is ready.

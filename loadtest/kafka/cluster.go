@@ -40,6 +40,8 @@ type Options struct {
 	Properties map[string]string
 	// HeapMiB is the largest heap of a node. Default 384.
 	HeapMiB int
+	// JVM are more options of the nodes' Java.
+	JVM []string
 	// Dir keeps the files of the cluster. Default: a temporary folder that Close removes.
 	Dir string
 	// Logger gets the progress. Default: none.

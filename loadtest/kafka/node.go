@@ -145,13 +145,15 @@ func (n *Node) launch() error {
 	if heap == 0 {
 		heap = 384
 	}
-	cmd := exec.Command("java",
-		"-Xmx"+strconv.Itoa(heap)+"m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
+	args := append([]string{
+		"-Xmx" + strconv.Itoa(heap) + "m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
 		"-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true",
 		"-Dorg.slf4j.simpleLogger.showDateTime=true",
 		"-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 		"-Dorg.slf4j.simpleLogger.logFile=System.out",
-		"-cp", n.cluster.jars.classpath(), "kafka.Kafka", n.propertiesPath())
+		"-cp", n.cluster.jars.classpath(),
+	}, n.cluster.options.JVM...)
+	cmd := exec.Command("java", append(args, "kafka.Kafka", n.propertiesPath())...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, log, log
 	p, err := StartProcess(cmd)
 	if err != nil {

@@ -18,6 +18,8 @@ type Tool struct {
 	Class string
 	// Args are its arguments.
 	Args []string
+	// JVM are more options of its Java.
+	JVM []string
 	// Stdin is what it reads; nil for nothing.
 	Stdin io.Reader
 }
@@ -40,8 +42,9 @@ func (j Jars) Run(ctx context.Context, tool Tool) (Result, error) {
 		"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
 		"-Djava.net.preferIPv4Stack=true",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", j.classpath(), tool.Class,
-	}, tool.Args...)
+		"-cp", j.classpath(),
+	}, tool.JVM...)
+	args = append(append(args, tool.Class), tool.Args...)
 	dir, err := os.MkdirTemp("", "tiergate-tool-")
 	if err != nil {
 		return Result{}, fmt.Errorf("%s of Kafka %s: %w", tool.Class, j.Version, err)
