@@ -58,7 +58,8 @@ type Log struct {
 	HighestUploaded int64
 
 	cluster  *Cluster
-	producer *kgo.Client // holds the open transaction
+	producer *kgo.Client   // holds the open transaction
+	ahead    time.Duration // of the clock, in the timestamps of records: see Roll
 }
 
 // CreateTopic creates a topic with its replicas on as many nodes as replicas says, and
@@ -204,6 +205,15 @@ func (l *Log) EpochOf(offset int64) Position {
 	return Position{Offset: offset, Epoch: epoch}
 }
 
+// rollAfter is the segment.ms of logs that are rolled with Roll: longer than any test.
+const rollAfter = 10 * time.Minute
+
+// Roll has the next append begin a new segment, without waiting: its records, and those
+// after them, bear timestamps that are later than those before by more than rollAfter,
+// which must be the topic's segment.ms. Brokers take timestamps up to an hour ahead
+// (message.timestamp.after.max.ms).
+func (l *Log) Roll() { l.ahead += rollAfter + time.Minute }
+
 // Append produces records of valueSize bytes, uncompressed, and checks that they got the
 // offsets that follow.
 func (l *Log) Append(ctx context.Context, records, valueSize int) error {
@@ -219,8 +229,9 @@ func (l *Log) append(ctx context.Context, cl *kgo.Client, records, valueSize int
 		return err
 	}
 	batch := make([]*kgo.Record, records)
+	now := time.Now().Add(l.ahead)
 	for i := range batch {
-		batch[i] = &kgo.Record{Topic: l.Topic, Partition: 0, Value: make([]byte, valueSize)}
+		batch[i] = &kgo.Record{Topic: l.Topic, Partition: 0, Value: make([]byte, valueSize), Timestamp: now}
 	}
 	for i, r := range cl.ProduceSync(ctx, batch...) {
 		if r.Err != nil {

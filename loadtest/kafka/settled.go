@@ -40,6 +40,14 @@ func uploadedLocalDeleted(_ *Log, k Lookups, d Disk) error {
 	return uploadedUpTo(d.Active(), k, d)
 }
 
+// uploadedPartLocal: all but the active segment is uploaded, and some of it is local too.
+func uploadedPartLocal(_ *Log, k Lookups, d Disk) error {
+	if k.Local.Offset <= 0 || k.Local.Offset >= d.Active() {
+		return errNotYet
+	}
+	return uploadedUpTo(d.Active(), k, d)
+}
+
 // everythingUploaded: nothing is left in the active segment.
 func everythingUploaded(l *Log, k Lookups, d Disk) error {
 	if k.Local.Offset != l.End {

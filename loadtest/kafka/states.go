@@ -137,6 +137,12 @@ func tiered(others map[string]string) map[string]string {
 	return configs
 }
 
+// rolledByTime returns the configs of a tiered topic whose segments end where the test
+// says roll.
+func rolledByTime() map[string]string {
+	return tiered(map[string]string{"segment.ms": strconv.FormatInt(rollAfter.Milliseconds(), 10)})
+}
+
 // LogStates returns the states of the vectors table, in its order, and some more: several
 // epochs within what is pending, open transactions, deletions where nothing is uploaded.
 func LogStates() []LogState {
@@ -187,6 +193,22 @@ func moreStates() []LogState {
 			Stages: []Stage{appendLarge(twoSegments), appendLarge(twoSegments), appendLarge(twoSegments)}, Settled: uploadedAllLocal,
 		},
 		{
+			Name: "uploaded, the first local part deleted", Configs: tiered(map[string]string{"local.retention.bytes": "1500000"}),
+			Stages: []Stage{appendLarge(fourSegments)}, Settled: uploadedPartLocal,
+		},
+		{
+			Name: "X begins a later epoch, all still local", Configs: rolledByTime(),
+			Stages: []Stage{appendSmall(50), stages(roll, appendSmall(20)), appendSmall(5)}, Settled: uploadedAllLocal,
+		},
+		{
+			Name: "X begins an epoch after one without records, all still local", Configs: rolledByTime(),
+			Stages: []Stage{appendSmall(50), nothing, stages(roll, appendSmall(20))}, Settled: uploadedAllLocal,
+		},
+		{
+			Name: "X within an epoch that began in what is uploaded, all still local", Configs: rolledByTime(),
+			Stages: []Stage{appendSmall(50), stages(appendSmall(20), roll, appendSmall(20)), appendSmall(5)}, Settled: uploadedAllLocal,
+		},
+		{
 			Name: "several epochs after what is uploaded", Configs: tiered(nil),
 			Stages: []Stage{uploadEverything, appendSmall(3), appendSmall(4)}, Settled: pendingFrom(7),
 		},
@@ -217,6 +239,11 @@ func stages(steps ...Stage) Stage {
 		}
 		return nil
 	}
+}
+
+func roll(_ context.Context, l *Log) error {
+	l.Roll()
+	return nil
 }
 
 func nothing(context.Context, *Log) error { return nil }
