@@ -82,6 +82,12 @@ type served struct {
 // listener, until the test ends.
 func (s *secured) serveBefore(t *testing.T, upstream, listener string) *served {
 	t.Helper()
+	return s.serveTo(t, s.Addresses()[0], upstream, listener)
+}
+
+// serveTo is serveBefore with another bootstrap server.
+func (s *secured) serveTo(t *testing.T, server, upstream, listener string) *served {
+	t.Helper()
 	first, err := freePorts(3)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +104,7 @@ upstream:
     nodes: "127.0.0.1:%d-%d"
     advertised_host: 127.0.0.1
 %sadmin: {address: %q}
-`, s.Addresses()[0], upstream, g.bootstrap, first+1, first+1, listener, g.admin))
+`, server, upstream, g.bootstrap, first+1, first+1, listener, g.admin))
 	if err != nil {
 		t.Fatal(err)
 	}
