@@ -299,6 +299,23 @@ func TestClientSideTLSFaults(t *testing.T) {
 	}
 }
 
+// A health check of a balancer connects and leaves: no fault, on a TLS port either.
+func TestHealthChecksAreNoFaults(t *testing.T) {
+	server := issue(t, newAuthority(t, "ca"), loopback("tiergate"))
+	cluster := startSecured(t, nil)
+	cluster.write(t, map[string][]byte{"tls.crt": server.CertPEM, "tls.key": server.KeyPEM})
+	for _, listener := range []string{"    tls: {cert_file: tls.crt, key_file: tls.key}\n", "    proxy_protocol: required\n"} {
+		g := cluster.serveBefore(t, "", listener+"log: {level: debug}\n")
+		conn, err := net.Dial("tcp", g.bootstrap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		await(t, "the line about it", func() bool { return strings.Contains(g.log.String(), `level=DEBUG msg="connection without a word"`) })
+		g.wantWarnings(t)
+	}
+}
+
 // What is wrong between tiergate and brokers is one sentence of the service client, and one
 // of each session.
 func TestBrokerSideTLSFaults(t *testing.T) {

@@ -205,7 +205,7 @@ func (c *Conn) rawToken(ctx context.Context, token []byte) ([]byte, error) {
 	if err := c.SendBytes(ctx, append(binary.BigEndian.AppendUint32(nil, uint32(len(token))), token...)); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	size := make([]byte, 4)
 	if _, err := io.ReadFull(c.reader, size); err != nil {

@@ -31,7 +31,6 @@ type bed struct {
 	*Store
 	t       *testing.T
 	dir     string
-	ca      *authority.Authority
 	log     bytes.Buffer
 	metrics *prometheus.Registry
 	clock   time.Time
