@@ -59,12 +59,16 @@ func TestClientResetsWhileDialing(t *testing.T) {
 		<-ctx.Done()
 		close(canceled)
 		return nil, ctx.Err()
-	}, rewrite.Rules{}, loggingTo(j))
+	}, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.DialTimeout = time.Hour })
 	c := connect(t, s)
 	mustWrite(t, c, request(3, 1, 1))
 	<-dialing
 	reset(c)
-	<-canceled
+	select {
+	case <-canceled:
+	case <-time.After(patience):
+		t.Fatal("the dial goes on")
+	}
 	j.awaitLine(t, "DEBUG session ended", "reason=client_closed")
 	awaitSessions(t, s, 0)
 }

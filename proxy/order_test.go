@@ -196,7 +196,7 @@ func mixedScript(n int, seed uint64) []step {
 func TestPipelinedRequestsKeepTheirOrder(t *testing.T) {
 	for _, inflight := range []int{1, 2, 7, 1024} {
 		t.Run(fmt.Sprint(inflight), func(t *testing.T) {
-			script := mixedScript(1500, uint64(inflight))
+			script := mixedScript(1500/shrink, uint64(inflight))
 			b := newBroker(t, perform(t, script, uint64(inflight)))
 			s := newServer(t, b.dial, rewrite.Rules{}, func(o *Options) { o.MaxInflight = inflight })
 			play(t, connect(t, s), script, uint64(inflight))
@@ -345,7 +345,7 @@ func TestInflightIsBoundedByNotReading(t *testing.T) {
 // What the client sends before the broker connection is open waits, unread, and none
 // of it is lost.
 func TestClientPipelinesBeforeTheBrokerIsThere(t *testing.T) {
-	script := mixedScript(800, 9)
+	script := mixedScript(800/shrink, 9)
 	b := newBroker(t, perform(t, script, 9))
 	open := make(chan struct{})
 	s := newServer(t, func(ctx context.Context) (net.Conn, error) {
