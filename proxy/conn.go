@@ -78,6 +78,12 @@ func detach(c net.Conn) (int, error) {
 // closeFD closes a descriptor that no session owns.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
+// resetOnClose lets the close of a socket reset the connection (RST) instead of ending
+// it (FIN).
+func resetOnClose(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 0})
+}
+
 // read fills p from the connection. n is 0 with a nil error when there is nothing now;
 // after errPeerClosed or another error nothing more will come.
 func (c *conn) read(p []byte) (int, error) {

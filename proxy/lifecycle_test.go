@@ -33,8 +33,7 @@ func untilCanceled(ctx context.Context) (net.Conn, error) {
 func TestBrokerRefuses(t *testing.T) {
 	j := &journal{}
 	s := newServer(t, refuse, rewrite.Rules{}, loggingTo(j))
-	c := connect(t, s)
-	_ = ending(t, c)
+	knock(t, s)
 	awaitSessions(t, s, 0)
 	if got := j.with("WARN session closed: the broker cannot be reached", "error=nobody listens there", "reason=dial_failed"); len(got) != 1 {
 		t.Fatalf("got lines %q, want one", got)
@@ -45,7 +44,7 @@ func TestBrokerRefuses(t *testing.T) {
 func TestDialTimesOut(t *testing.T) {
 	j := &journal{}
 	s := newServer(t, untilCanceled, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.DialTimeout = time.Millisecond })
-	_ = ending(t, connect(t, s))
+	knock(t, s)
 	j.awaitLine(t, "WARN session closed: the broker cannot be reached", "error=context deadline exceeded")
 	awaitSessions(t, s, 0)
 }

@@ -360,6 +360,12 @@ func (s *session) end(why reason, err error) {
 	s.cancel()
 	s.client.dropPipe()
 	s.broker.dropPipe()
+	if why == reasonDial {
+		// As near as can be to the refusal that a broker that is down gives. An ordinary end
+		// before the first answer reads as wrong credentials or lack of TLS: franz-go gives
+		// up on it (kgo.AlwaysRetryEOF), and tries again after a reset.
+		resetOnClose(s.client.fd)
+	}
 	s.loop.remove(&s.client)
 	if s.broker.fd >= 0 {
 		s.loop.remove(&s.broker)
