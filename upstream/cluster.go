@@ -20,6 +20,11 @@ const (
 	// minRefresh is the time between two requests for the broker list, whoever wants
 	// one: the answer is shared for so long.
 	minRefresh = time.Second
+	// recheckEvery is the time between two requests for the broker list because a broker
+	// could not be dialed: it may have moved a moment ago.
+	recheckEvery = 100 * time.Millisecond
+	// recheckPatience is how long a dial that has failed waits for such a list.
+	recheckPatience = 2 * time.Second
 	// readyRefreshes is for how many refresh intervals a broker that was reached makes
 	// the cluster ready.
 	readyRefreshes = 2
@@ -41,6 +46,7 @@ type Cluster struct {
 	tiered  map[string]struct{} // Options.TieredTopics
 
 	lists    *cache.Loading[struct{}, refreshed]     // asking for the broker list
+	rechecks *cache.Loading[struct{}, refreshed]     // asking for it because a dial failed
 	verdicts *cache.Loading[string, RemoteStorage]   // by topic
 	system   *cache.Loading[struct{}, RemoteStorage] // remote.log.storage.system.enable
 	wanted   chan struct{}                           // one element: refresh soon
@@ -88,6 +94,7 @@ func newCluster(opts Options, now func() time.Time) (*Cluster, error) {
 	// A request may be tried on a second broker when the first lets it time out.
 	bounds := cache.Options{MaxEntries: 1, LoadTimeout: 2 * opts.RequestTimeout, Now: now}
 	c.lists = cache.NewLoading(c.loadBrokerList, bounds)
+	c.rechecks = cache.NewLoading(c.recheckBrokerList, bounds)
 	c.system = cache.NewLoading(c.loadRemoteStorageSystem, bounds)
 	bounds.MaxEntries = opts.MaxTopics
 	c.verdicts = cache.NewLoading(c.loadVerdicts, bounds)
@@ -120,6 +127,7 @@ func (c *Cluster) Close() {
 		c.stop()
 		c.client.Close() // first: it ends the requests that the loads wait for
 		c.lists.Close()
+		c.rechecks.Close()
 		c.verdicts.Close()
 		c.system.Close()
 	})

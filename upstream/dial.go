@@ -53,7 +53,9 @@ func (c *Cluster) DialBootstrap(ctx context.Context) (net.Conn, error) {
 
 // DialNode opens a connection to the broker with the given node id at the address
 // that the node map has now. A node that is not in the map makes it ask for the
-// broker list first, once for all who wait and at most once a second.
+// broker list first, once for all who wait and at most once a second. So does one that
+// cannot be reached, ten times a second at most, and when it has moved it is dialed
+// where it is now.
 func (c *Cluster) DialNode(ctx context.Context, nodeID int32) (net.Conn, error) {
 	node, known := c.nodes.Get(nodeID)
 	if !known {
@@ -64,13 +66,31 @@ func (c *Cluster) DialNode(ctx context.Context, nodeID int32) (net.Conn, error) 
 	}
 	conn, err := c.dial(ctx, node.Address(), targetNode)
 	if err != nil {
-		c.wantRefresh() // the broker may have moved: the next dial shall know
+		if now, moved := c.movedTo(ctx, node); moved {
+			conn, err = c.dial(ctx, now.Address(), targetNode)
+		}
+	}
+	if err != nil {
+		c.wantRefresh() // the broker may be about to move: the next dial shall know
 		if n := c.nodes.Missed(nodeID); n > 0 {
 			return nil, fmt.Errorf("node %d: %w; it is down or was removed: the cluster's last %s", nodeID, err, without(n))
 		}
 		return nil, fmt.Errorf("node %d: %w", nodeID, err)
 	}
 	return conn, nil
+}
+
+// movedTo says where a node that could not be dialed is now, if that is elsewhere. While
+// the cluster gives no list it does not wait for one.
+func (c *Cluster) movedTo(ctx context.Context, was Node) (now Node, moved bool) {
+	now, known := c.nodes.Get(was.NodeID)
+	if known && now.Address() == was.Address() && c.refusedBy.Load() == nil {
+		ctx, cancel := context.WithTimeout(ctx, recheckPatience)
+		defer cancel()
+		_, _ = c.rechecks.Load(ctx, []struct{}{{}}) // what it found is in the map
+		now, known = c.nodes.Get(was.NodeID)
+	}
+	return now, known && now.Address() != was.Address()
 }
 
 // without says that a node is missing from the last n broker lists.

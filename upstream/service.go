@@ -86,12 +86,31 @@ func (l serviceLogger) Log(_ kgo.LogLevel, msg string, keyvals ...any) {
 // loadBrokerList is the LoadFunc of Cluster.lists. Success and failure are both
 // shared for minRefresh.
 func (c *Cluster) loadBrokerList(ctx context.Context, keys []struct{}) map[struct{}]cache.Loaded[refreshed] {
+	err := c.takeBrokerList(ctx, c.nodes.Sync)
+	return map[struct{}]cache.Loaded[refreshed]{keys[0]: {Value: refreshed{err}, TTL: minRefresh}}
+}
+
+// recheckBrokerList is the LoadFunc of Cluster.rechecks. Such lists come so often that a
+// broker is not forgotten because some of them do not name it.
+func (c *Cluster) recheckBrokerList(ctx context.Context, keys []struct{}) map[struct{}]cache.Loaded[refreshed] {
+	err := c.takeBrokerList(ctx, func(live []Node) (changed bool) {
+		for _, n := range live {
+			changed = c.nodes.Observe(n) || changed
+		}
+		return changed
+	})
+	return map[struct{}]cache.Loaded[refreshed]{keys[0]: {Value: refreshed{err}, TTL: recheckEvery}}
+}
+
+// takeBrokerList asks for the broker list, gives it to into, and says in log and metrics
+// what came of it.
+func (c *Cluster) takeBrokerList(ctx context.Context, into func(live []Node) (changed bool)) error {
 	live, err := c.askBrokerList(ctx)
 	switch {
 	case err == nil:
 		c.metrics.refreshes.WithLabelValues("ok").Inc()
 		c.reached()
-		changed := c.nodes.Sync(live)
+		changed := into(live)
 		if last := c.refusedBy.Swap(nil); last != nil || changed {
 			c.opts.Logger.Info("brokers of the cluster", "nodes", describe(c.nodes.Snapshot()))
 		}
@@ -101,7 +120,7 @@ func (c *Cluster) loadBrokerList(ctx context.Context, keys []struct{}) map[struc
 			c.opts.Logger.Warn("no broker list from the cluster; trying again until there is one", "error", err)
 		}
 	}
-	return map[struct{}]cache.Loaded[refreshed]{keys[0]: {Value: refreshed{err}, TTL: minRefresh}}
+	return err
 }
 
 func (c *Cluster) askBrokerList(ctx context.Context) ([]Node, error) {
