@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -28,6 +29,8 @@ type recorder struct {
 	proxys func(hostport string) bool
 	// lookup gives the address to connect to instead of one that is dialed.
 	lookup func(hostport string) string
+	// tls is spoken where it is set, with the name that is dialed.
+	tls *tls.Config
 
 	mu    sync.Mutex
 	leaks []string
@@ -40,6 +43,7 @@ type recorder struct {
 // dial is the kgo.Dialer of a client.
 func (r *recorder) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	r.see("dial", address)
+	host, _, _ := net.SplitHostPort(address)
 	if r.lookup != nil {
 		address = r.lookup(address)
 	}
@@ -47,6 +51,11 @@ func (r *recorder) dial(ctx context.Context, network, address string) (net.Conn,
 	c, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
+	}
+	if r.tls != nil {
+		config := r.tls.Clone()
+		config.ServerName = host
+		c = tls.Client(c, config)
 	}
 	return &recordedConn{Conn: c, recorder: r}, nil
 }
