@@ -410,38 +410,55 @@ func (b brokers) problems() []string {
 		list = append(list, b.listErr.Error())
 	}
 	for _, l := range b.Listeners {
-		if !l.IsDirect() {
-			list = append(list, listenerProblems(l, addresses(b.cfg, l), b.known())...)
+		if l.IsDirect() {
+			continue
+		}
+		told := addresses(b.cfg, l)
+		list = append(list, loops(l, told, b.known())...)
+		if text := without(l, told, b.known()); text != "" && l.UnmappedNodes == config.UnmappedReject {
+			list = append(list, text)
 		}
 	}
 	return list
 }
 
-// listenerProblems are what a rewriting listener does not do for the nodes.
-func listenerProblems(l config.Listener, told rewrite.Addresses, nodes []upstream.Node) []string {
-	var list, without []string
-	var ids []int32
+// loops are nodes that advertise what a listener tells clients of them.
+func loops(l config.Listener, told rewrite.Addresses, nodes []upstream.Node) []string {
+	var list []string
 	for _, n := range nodes {
 		host, port, mapped := told.Advertised(n.NodeID)
-		name := fmt.Sprintf("node %d (%s)", n.NodeID, n.Address())
-		switch {
-		case !mapped:
-			without = append(without, name)
-			ids = append(ids, n.NodeID)
-		case net.JoinHostPort(host, strconv.Itoa(int(port))) == n.Address():
-			list = append(list, fmt.Sprintf("%s advertises what listener %q tells clients of it: "+
-				"bootstrap_servers lead back to tiergate, or both want the same port", name, l.Name))
+		if mapped && net.JoinHostPort(host, strconv.Itoa(int(port))) == n.Address() {
+			list = append(list, fmt.Sprintf("node %d (%s) advertises what listener %q tells clients of it: "+
+				"bootstrap_servers lead back to tiergate, or both want the same port", n.NodeID, n.Address(), l.Name))
 		}
-	}
-	if len(without) > 0 {
-		remedy := "add them to node_addresses"
-		if l.Kind() == config.KindRange {
-			remedy = widerRange(l, ids)
-		}
-		list = append(list, fmt.Sprintf("listener %q has no address for %s, so clients cannot reach them through it (unmapped_nodes: %s): %s",
-			l.Name, strings.Join(without, ", "), l.UnmappedNodes, remedy))
 	}
 	return list
+}
+
+// without says which nodes a listener has no address for and what that means for
+// clients; empty when there is none.
+func without(l config.Listener, told rewrite.Addresses, nodes []upstream.Node) string {
+	var names []string
+	var ids []int32
+	for _, n := range nodes {
+		if _, _, mapped := told.Advertised(n.NodeID); !mapped {
+			names = append(names, fmt.Sprintf("node %d (%s)", n.NodeID, n.Address()))
+			ids = append(ids, n.NodeID)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("listener %q has no address for %s, so ", l.Name, strings.Join(names, ", "))
+	switch {
+	case l.UnmappedNodes == config.UnmappedHide:
+		return text + "they are hidden from clients (unmapped_nodes: hide)"
+	case l.UnmappedNodes == config.UnmappedPassthrough:
+		return text + "clients are told these addresses (unmapped_nodes: passthrough)"
+	case l.Kind() == config.KindAddresses:
+		return text + "clients cannot reach them through it: add them to node_addresses"
+	}
+	return text + "clients cannot reach them through it: " + widerRange(l, ids)
 }
 
 // widerRange says which range has ports for the nodes as well, and leaves the others
@@ -473,6 +490,14 @@ func (b brokers) notes() []string {
 			list = append(list, name+" has remote.log.storage.system.enable=false: no topic is tiered there, and -6 is answered with -1")
 		case r.RemoteStorage == upstream.RemoteStorageUnknown && r.NodeID >= 0:
 			list = append(list, fmt.Sprintf("%s does not say whether tiered storage is on: %v", name, r.RemoteStorageErr))
+		}
+	}
+	for _, l := range b.Listeners {
+		if l.IsDirect() || l.UnmappedNodes == config.UnmappedReject {
+			continue // a problem, if there are any
+		}
+		if text := without(l, addresses(b.cfg, l), b.known()); text != "" {
+			list = append(list, text)
 		}
 	}
 	if verdicts[answersNative] && verdicts[answersSynthesised] {

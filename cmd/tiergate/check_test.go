@@ -136,7 +136,7 @@ PROBLEM: node 3 (kafka-1:9092) has the same address as node 1 (kafka-1:9092): cl
 PROBLEM: node 7 (kafka-7:9092) does not answer: kafka-7:9092: connection refused
 PROBLEM: -6 cannot be answered at kafka-9:19092: its ListOffsets ends at version 8 (Kafka 3.6 to 3.8): it does not know -5 (latest tiered offset), from which -6 is made; Kafka 3.9 is the first that does
 PROBLEM: node 3 (kafka-3:9203) advertises what listener "clients" tells clients of it: bootstrap_servers lead back to tiergate, or both want the same port
-PROBLEM: listener "clients" has no address for node 7 (kafka-7:9092), so clients cannot reach them through it (unmapped_nodes: reject): nodes: "0.0.0.0:9200-9207" would do
+PROBLEM: listener "clients" has no address for node 7 (kafka-7:9092), so clients cannot reach them through it: nodes: "0.0.0.0:9200-9207" would do
 note: node 1 (kafka-1:9092) has remote.log.storage.system.enable=false: no topic is tiered there, and -6 is answered with -1
 note: node 2 (kafka-2:9092) does not say whether tiered storage is on: CLUSTER_AUTHORIZATION_FAILED
 note: some brokers know -6 and some do not, as during a rolling upgrade; tiergate decides on each connection
