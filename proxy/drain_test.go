@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -297,5 +298,54 @@ func TestPanicCostsOneSession(t *testing.T) {
 	mustWrite(t, healthy, request(30, 1, 2))
 	if got, want := mustRead(t, healthy), response(2, 0, 1, 'c'); !bytes.Equal(got, want) {
 		t.Fatalf("got %x, want %x", got, want)
+	}
+}
+
+// A request that has begun when Drain begins is let through to its end, answered or not;
+// one whose head is not there whole is left to the client to send again.
+func TestDrainLetsRequestsThatHaveBegunThrough(t *testing.T) {
+	owed := request(1, 11, 1, make([]byte, 1_000_000)...)
+	silent := produce(9, 2, 0, nil, nil, make([]byte, 1_000_000))
+	for _, c := range []struct {
+		name    string
+		frame   []byte
+		first   int
+		reaches int
+	}{
+		{"owed an answer", owed, 500_000, len(owed)},
+		{"owed nothing", silent, 500_000, len(silent)},
+		{"no more than a head", owed, 11, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			received := make(chan int, 1)
+			b := newBroker(t, func(conn *net.TCPConn) {
+				frame, _ := readFrame(conn)
+				if len(frame) == len(owed) {
+					_, _ = conn.Write(response(1, 'o', 'k'))
+				}
+				rest, _ := io.Copy(io.Discard, conn)
+				received <- len(frame) + int(rest)
+			})
+			s := newServer(t, b.dial, rewrite.Rules{})
+			conn := connect(t, s)
+			mustWrite(t, conn, c.frame[:c.first])
+			awaitSession(t, s, "the first part has arrived", func(se *session) bool {
+				return se.state == stateOpen && (se.requests.left == int64(len(c.frame)-c.first) || len(se.requests.carry) == c.first)
+			})
+			drained := draining(s, context.Background())
+			awaitOnLoop(t, s, "the loop drains", func(l *loop) bool { return l.draining })
+			_, _ = conn.Write(c.frame[c.first:])
+			if c.reaches == len(owed) {
+				compare(t, "answer", mustRead(t, conn), response(1, 'o', 'k'))
+			}
+			_ = ending(t, conn)
+			conn.Close()
+			if err := <-drained; err != nil {
+				t.Fatal(err)
+			}
+			if got := <-received; got != c.reaches {
+				t.Fatalf("the broker got %d bytes, want %d", got, c.reaches)
+			}
+		})
 	}
 }

@@ -21,9 +21,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 
 	"tiergate/codec"
+	"tiergate/loadtest/tierlog"
 	"tiergate/rewrite"
 )
 
@@ -302,6 +304,75 @@ func readRequest(r io.Reader, id int32, n int) error {
 		return err
 	}
 	return readBody(r, n)
+}
+
+// Answers that the proxy makes or changes itself are bounded like others while their
+// client does not read: one is held and one is owed, whatever was asked for behind them.
+func TestClientThatDoesNotReadChangedAnswers(t *testing.T) {
+	const asked = 100
+	old := &oldBroker{max: 10, logs: map[string][]*tierlog.Log{}}
+	for i := range 150 {
+		old.logs[fmt.Sprintf("topic-%03d-%s", i, *text(50))] = []*tierlog.Log{tierlog.Vectors()[3].Log()}
+	}
+	req := old.offsetsRequest(11, -6)
+	metadata := kmsg.NewPtrMetadataResponse()
+	metadata.Version = 1
+	for id := range int32(200) {
+		metadata.Brokers = append(metadata.Brokers, kmsg.MetadataResponseBroker{NodeID: id % 10, Host: *text(80), Port: 9092})
+	}
+	rewritten := kmsg.NewPtrMetadataResponse()
+	rewritten.Version = 1
+	for _, b := range metadata.Brokers {
+		b.Host, b.Port = proxied.Host, proxied.FirstPort+b.NodeID
+		rewritten.Brokers = append(rewritten.Brokers, b)
+	}
+	for _, c := range []struct {
+		name    string
+		serve   func(*net.TCPConn)
+		request func(id int32) []byte
+		answer  func(id int32) []byte
+		largest int
+	}{
+		{
+			"looked up", old.serve,
+			func(id int32) []byte { return frameOfRequest(req, id) },
+			func(id int32) []byte { return old.native(req, id) },
+			len(old.native(req, 0)),
+		},
+		{
+			"rewritten", scripted(map[int16][]byte{3: answerFrame(0, metadata)}),
+			func(id int32) []byte { return request(3, 1, id) },
+			func(id int32) []byte { return answerFrame(id, rewritten) },
+			len(answerFrame(0, metadata)),
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t, newBroker(t, c.serve).dial, rewrite.Rules{Addresses: proxied})
+			conn := connect(t, s)
+			_ = conn.SetReadBuffer(64 << 10)
+			awaitSession(t, s, "the session is open", func(se *session) bool { return se.state == stateOpen })
+			onLoop(t, s.loops[0], func() {
+				_ = unix.SetsockoptInt(only(s.loops[0]).client.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10)
+			})
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				for id := range int32(asked) {
+					_, _ = conn.Write(c.request(id))
+				}
+			})
+			awaitSession(t, s, "the client owes", func(se *session) bool { return se.client.owes() })
+			onLoop(t, s.loops[0], func() {
+				if heap, _ := footprint(only(s.loops[0])); heap > maxFootprint+2*c.largest {
+					t.Errorf("a stalled session holds %d bytes, %d are the bound", heap, maxFootprint+2*c.largest)
+				}
+			})
+			for id := range int32(asked) {
+				renew(conn)
+				compare(t, fmt.Sprintf("answer %d", id), mustRead(t, conn), c.answer(id))
+			}
+			sender.Wait()
+		})
+	}
 }
 
 // One session that moves bytes without end does not starve another on the same loop.
