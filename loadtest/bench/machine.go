@@ -22,13 +22,15 @@ import (
 
 // Machine says where a run took place.
 type Machine struct {
-	CPU     string `json:"cpu"`
-	Cores   int    `json:"cores"`
-	Kernel  string `json:"kernel"`
-	Go      string `json:"go"`
-	HAProxy string `json:"haproxy"`
-	Nginx   string `json:"nginx"`
-	Date    string `json:"date"`
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Kernel string `json:"kernel"`
+	// Congestion is TCP's congestion control on the machine.
+	Congestion string `json:"congestion_control"`
+	Go         string `json:"go"`
+	HAProxy    string `json:"haproxy"`
+	Nginx      string `json:"nginx"`
+	Date       string `json:"date"`
 }
 
 // ThisMachine describes this machine; what cannot be found out stays empty.
@@ -44,6 +46,9 @@ func ThisMachine() Machine {
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		m.Kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control"); err == nil {
+		m.Congestion = strings.TrimSpace(string(text))
 	}
 	if out, err := exec.Command("haproxy", "-v").Output(); err == nil {
 		first, _, _ := strings.Cut(string(out), "\n")

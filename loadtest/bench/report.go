@@ -177,8 +177,8 @@ func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 func (r Result) writeMachine(b *strings.Builder) {
 	m := r.Machine
-	fmt.Fprintf(b, "Measured %s: %s, %d cores, Linux %s, %s; %s; %s. %d rounds of %.3g s, %d threads for each proxy.\n",
-		m.Date, m.CPU, m.Cores, m.Kernel, m.Go, cmp.Or(m.HAProxy, "no HAProxy"), cmp.Or(m.Nginx, "no nginx"), r.Rounds, r.Seconds, r.Threads)
+	fmt.Fprintf(b, "Measured %s: %s, %d cores, Linux %s, %s congestion control, %s; %s; %s. %d rounds of %.3g s, %d threads for each proxy.\n",
+		m.Date, m.CPU, m.Cores, m.Kernel, cmp.Or(m.Congestion, "unknown"), m.Go, cmp.Or(m.HAProxy, "no HAProxy"), cmp.Or(m.Nginx, "no nginx"), r.Rounds, r.Seconds, r.Threads)
 	for _, why := range r.Missing {
 		fmt.Fprintf(b, "Not measured: %s.\n", why)
 	}

@@ -185,34 +185,64 @@ func (r *runner) workload(ctx context.Context, w Workload) error {
 		return p == PeerDirect && (w.Kind.tls() || w.Kind == KindIdle)
 	})
 	fmt.Fprintf(r.Progress, "%s: %s\n", w.Name, w.Words())
-	up := map[string]*running{}
+	c := &contest{workload: w, up: map[string]*running{}, failed: map[string]bool{}}
 	defer func() {
-		for _, peer := range up {
+		for _, peer := range c.up {
 			_ = peer.stop(ctx)
 		}
 	}()
 	for round := range rounds {
 		for i := range peers {
 			name := peers[(i+round)%len(peers)]
-			if err := r.turn(ctx, w, up, name, round); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
+			if c.failed[name] {
+				continue
+			}
+			if err := r.turn(ctx, c, name, round); err != nil {
+				if err = r.fail(ctx, c, name, err); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
 			}
 		}
 	}
 	return nil
 }
 
+// contest is a workload under way.
+type contest struct {
+	workload Workload
+	// up are the peers that run, failed those that take no further part.
+	up     map[string]*running
+	failed map[string]bool
+}
+
+// fail takes a peer out of the workload. That another proxy cannot do it, for want of
+// descriptors, say, is an outcome too; that tiergate cannot, or that nothing can, ends
+// the run.
+func (r *runner) fail(ctx context.Context, c *contest, name string, err error) error {
+	if ctx.Err() != nil || name == PeerTiergate || name == PeerDirect {
+		return err
+	}
+	c.failed[name] = true
+	r.leaveOut(fmt.Sprintf("%s in %s: %v", name, c.workload.Name, err))
+	if peer := c.up[name]; peer != nil {
+		peer.process.Kill()
+		delete(c.up, name)
+	}
+	return r.quiesce(ctx)
+}
+
 // turn lets one peer have its turn. Peers of timed workloads live through all rounds;
 // where memory is measured each turn has a new process.
-func (r *runner) turn(ctx context.Context, w Workload, up map[string]*running, name string, round int) error {
-	if up[name] == nil {
+func (r *runner) turn(ctx context.Context, c *contest, name string, round int) error {
+	w := c.workload
+	if c.up[name] == nil {
 		peer, err := start(ctx, name, r.setting(w))
 		if err != nil {
 			return err
 		}
-		up[name] = peer
+		c.up[name] = peer
 	}
-	sample, err := r.measure(ctx, w, up[name])
+	sample, err := r.measure(ctx, w, c.up[name])
 	if err != nil {
 		return err
 	}
@@ -220,8 +250,8 @@ func (r *runner) turn(ctx context.Context, w Workload, up map[string]*running, n
 	r.result.Samples = append(r.result.Samples, sample)
 	fmt.Fprintf(r.Progress, "  round %d  %s\n", round+1, sample.line(w))
 	if !w.Kind.timed() {
-		err = up[name].stop(ctx)
-		delete(up, name)
+		err = c.up[name].stop(ctx)
+		delete(c.up, name)
 	}
 	return errors.Join(err, r.quiesce(ctx))
 }
