@@ -132,8 +132,10 @@ func (m *metrics) touch() {
 
 // collectors lists all metrics.
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
-		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.refused, m.buffered}
+	return []prometheus.Collector{
+		m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
+		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.refused, m.buffered,
+	}
 }
 
 func (m *metrics) register() error {
