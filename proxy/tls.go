@@ -143,8 +143,13 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 				c.tls.pending = false
 				return n, nil
 			}
+			room := len(p) - n - maxRecord
+			if n > 0 && room < maxRecord {
+				// The rest of the socket's bytes are for the next call.
+				return n, nil
+			}
 			in := c.session.loop.cipherIn
-			m, err := c.readRaw(in)
+			m, err := c.readRaw(in[:min(max(room, maxRecord), len(in))])
 			if err != nil {
 				w.err = io.EOF
 				if !errors.Is(err, errPeerClosed) {
@@ -165,11 +170,16 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 			return 0, fmt.Errorf("TLS: %w", err)
 		}
 	}
-	// The loop's buffer is another session's next.
+	// The loop's buffer is another session's next. Only a small p leaves something.
 	w.in = bytes.Clone(w.in)
 	c.tls.pending = true
 	return n, nil
 }
+
+// maxRecord is more than the plaintext of a TLS record has (RFC 8446, 5.1: 2^14 bytes): what
+// crypto/tls may hold back of an unfinished record. So much room is left in p when
+// ciphertext is read: then all of it goes into p, and nothing is left to be kept.
+const maxRecord = 17 << 10
 
 // alerted notes that a peer ended TLS with an alert. In TLS 1.3 a broker says only after
 // the handshake what it thinks of our certificate.
