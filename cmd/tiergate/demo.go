@@ -154,8 +154,9 @@ func (d *demo) serve(ctx context.Context, first int, streams *Streams) (stop fun
 }
 
 // demoPortTries bounds the search for free ports in a row, and the number of times that
-// somebody else takes them first.
-const demoPortTries = 20
+// somebody else takes them first. On a machine that has just served many connections
+// most ports of the kernel's range are in use.
+const demoPortTries = 200
 
 // demoPorts returns the first of n ports in a row that were free a moment ago: first
 // itself, or any if that is 0.
