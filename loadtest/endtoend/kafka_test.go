@@ -4,6 +4,7 @@
 package endtoend
 
 import (
+	"context"
 	"testing"
 
 	"tiergate/loadtest/kafka"
@@ -34,22 +35,14 @@ func TestKafka41(t *testing.T) {
 	s := newStand(t, kafka.Kafka41)
 	prepareManyTiered(t, ctx, s)
 	s.buildLogs(t, ctx)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
+	s.runOpen(t, ctx, []standTest{
 		{"newcomer", func(t *testing.T) { testNewcomer(t, ctx, s) }},
 		{"history", func(t *testing.T) { testHistory(t, ctx, s) }},
 		{"pipelined", func(t *testing.T) { testPipelined(t, ctx, s) }},
 		{"direct bytes", func(t *testing.T) { testDirectBytes(t, ctx, s, 10, kafka.Kafka43, kafka.Kafka39) }},
 		{"rewriting", func(t *testing.T) { testRewriting(t, ctx, s, kafka.Kafka43) }},
 		{"2000 partitions", func(t *testing.T) { testManyPartitions(t, ctx, s) }}, // last: the broker is slower after it
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			s.open(t, ctx, "auto")
-			test.run(t)
-		})
-	}
+	})
 }
 
 // TestKafka39 has an older broker with ListOffsets v9, whose requests have no timeout.
@@ -58,8 +51,27 @@ func TestKafka39(t *testing.T) {
 	ctx := realBrokers(t)
 	s := newStand(t, kafka.Kafka39)
 	s.buildLogs(t, ctx)
-	s.open(t, ctx, "auto")
-	t.Run("newcomer", func(t *testing.T) { testNewcomer(t, ctx, s) })
-	t.Run("history", func(t *testing.T) { testHistory(t, ctx, s) })
-	t.Run("pipelined", func(t *testing.T) { testPipelined(t, ctx, s) })
+	s.runOpen(t, ctx, []standTest{
+		{"newcomer", func(t *testing.T) { testNewcomer(t, ctx, s) }},
+		{"history", func(t *testing.T) { testHistory(t, ctx, s) }},
+		{"pipelined", func(t *testing.T) { testPipelined(t, ctx, s) }},
+		{"direct bytes", func(t *testing.T) { testDirectBytes(t, ctx, s, 9) }},
+	})
+}
+
+// standTest is a test with tiergate before the broker.
+type standTest struct {
+	name string
+	run  func(*testing.T)
+}
+
+// runOpen gives every test a tiergate and recorders of its own.
+func (s *stand) runOpen(t *testing.T, ctx context.Context, tests []standTest) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s.open(t, ctx, "auto")
+			test.run(t)
+		})
+	}
 }
