@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -171,8 +172,8 @@ func TestFreePortsAreInARowBelowTheEphemeralRange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reservePorts(ports[:1]) {
-		t.Errorf("port %d can be had twice", ports[0])
+	if runtime.GOOS == "linux" && reservePorts(ports[1:2]) {
+		t.Errorf("port %d can be had twice", ports[1])
 	}
 	for i, p := range ports {
 		if p != ports[0]+i || p >= ephemeralLow() {

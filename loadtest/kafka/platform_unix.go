@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -37,28 +35,6 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 			return nil, fmt.Errorf("lock %s: held by another process: %w", path, err)
 		}
 	}
-}
-
-// reservePorts locks one file per port for the life of this process: the descriptors are
-// left open, and the kernel drops the locks at its end. It is false when another process
-// or an earlier call has one of them. Where the files cannot be had, nothing is reserved.
-func reservePorts(ports []int) bool {
-	dir := filepath.Join(os.TempDir(), "tiergate-ports")
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return true
-	}
-	for _, port := range ports {
-		path := filepath.Join(dir, strconv.Itoa(port))
-		fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o666)
-		if err != nil {
-			continue
-		}
-		if err := syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-			syscall.Close(fd)
-			return false
-		}
-	}
-	return true
 }
 
 // signalGroup sends a signal to a process and all its children.
