@@ -209,6 +209,7 @@ func TestCloseWaitsForLateDials(t *testing.T) {
 	s.work.Wait()
 	close(busy)
 	<-closed
+	s.work.Wait() // for what should not have begun
 	if n := dials.Load(); n != 0 {
 		t.Fatalf("%d dials began after Close", n)
 	}

@@ -144,6 +144,37 @@ func TestClientResets(t *testing.T) {
 	j.awaitLine(t, "DEBUG session ended", "reason=client_closed")
 }
 
+// What a client sent before it resets and the proxy has taken reaches the broker, although
+// that reads late; and the session is over soon after, although the broker stays.
+func TestClientResetsWhileTheBrokerReadsLate(t *testing.T) {
+	silent := produce(9, 1, 0, nil, nil, make([]byte, 30<<20))
+	read, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
+	received := make(chan uint64, 1)
+	b := newBroker(t, func(c *net.TCPConn) {
+		_ = c.SetReadBuffer(kernelBuffer)
+		<-read
+		n, _ := io.Copy(io.Discard, c)
+		received <- uint64(n)
+		<-over
+	})
+	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{})
+	c := connect(t, s)
+	var sender sync.WaitGroup
+	sender.Go(func() { _, _ = c.Write(silent) })
+	awaitStuck(t, s, clientOf, brokerOf)
+	reset(c)
+	sender.Wait()
+	close(read)
+	got, taken := <-received, uint64(0)
+	onLoop(t, s.loops[0], func() { taken = s.loops[0].count.requestBytes })
+	if got != taken {
+		t.Errorf("the broker got %d bytes of the %d that the proxy has taken", got, taken)
+	}
+	tickAfter(t, s, closingTimeout+time.Second)
+	awaitSessions(t, s, 0)
+}
+
 // A broker that resets ends the session; the client sees an end, not silence.
 func TestBrokerResets(t *testing.T) {
 	b := newBroker(t, func(c *net.TCPConn) {
