@@ -35,7 +35,9 @@ unit: ## tests that need Go only
 	$(GO) test $(UNIT)
 
 real: ## tests against real brokers: needs a JDK 17+ and Maven
-	$(GO) test -timeout 40m -p 1 ./loadtest/kafka/... ./loadtest/endtoend/...
+	$(GO) test -timeout 20m ./loadtest/kafka/...
+	@# -v: the figures (comparisons, requests on the wire) are part of the result.
+	$(GO) test -timeout 40m -v ./loadtest/endtoend/...
 
 race: ## the Go-only tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race $(UNIT)

@@ -41,6 +41,7 @@ func TestKafka41(t *testing.T) {
 		{"pipelined", func(t *testing.T) { testPipelined(t, ctx, s) }},
 		{"direct bytes", func(t *testing.T) { testDirectBytes(t, ctx, s, 10, kafka.Kafka43, kafka.Kafka39) }},
 		{"rewriting", func(t *testing.T) { testRewriting(t, ctx, s, kafka.Kafka43) }},
+		{"rolling restart", func(t *testing.T) { testRollingRestart(t, ctx, s) }},
 		{"2000 partitions", func(t *testing.T) { testManyPartitions(t, ctx, s) }}, // last: the broker is slower after it
 	})
 }
