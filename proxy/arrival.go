@@ -5,9 +5,11 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -78,33 +80,58 @@ func (e *endpoint) admit(a *arrival) {
 		e.hand(a, err)
 		return
 	}
-	select {
-	case e.server.handshakes <- struct{}{}:
-	case <-e.server.ctx.Done():
+	if !e.server.background(func() { e.receive(a) }) {
 		_ = a.conn.Close()
 		e.server.admission.leave()
-		return
 	}
-	begun := e.server.background(func() {
-		defer func() { <-e.server.handshakes }()
-		ctx, cancel := context.WithTimeout(e.server.ctx, e.server.opts.HandshakeTimeout)
-		defer cancel()
-		err := e.server.recovered(func() error { return a.greet(ctx) })
-		if err != nil {
-			_ = a.conn.Close()
+}
+
+// receive readies an arrival off the loops; all of it may take HandshakeTimeout. One that
+// has said nothing yet takes no place among MaxHandshakes: otherwise so many silent
+// connections would keep everybody out.
+func (e *endpoint) receive(a *arrival) {
+	ctx, cancel := context.WithTimeout(e.server.ctx, e.server.opts.HandshakeTimeout)
+	defer cancel()
+	conn := a.conn
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err := e.server.recovered(func() error {
+		if err := a.hear(); err != nil {
+			return err
 		}
-		e.hand(a, err)
+		select {
+		case e.server.handshakes <- struct{}{}:
+			defer func() { <-e.server.handshakes }()
+			return a.greet(ctx)
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for other handshakes: %w", ctx.Err())
+		}
 	})
-	if !begun {
-		_ = a.conn.Close()
-		e.server.admission.leave()
+	if err != nil {
+		_ = conn.Close()
+	}
+	e.hand(a, err)
+}
+
+// hear waits for the client's first bytes and keeps them.
+func (a *arrival) hear() error {
+	buf := make([]byte, maxProxyHeader)
+	n, err := a.conn.Read(buf)
+	switch {
+	case n > 0:
+		a.prefix = buf[:n]
+		return nil
+	case errors.Is(err, io.EOF):
+		return errSilent
+	default:
+		return fmt.Errorf("waiting for the client's first bytes: %w", err)
 	}
 }
 
 // greet reads what comes before Kafka's own bytes. The connection is closed in any
 // case; on success its descriptor lives on.
 func (a *arrival) greet(ctx context.Context) error {
-	err := a.readHeader(ctx)
+	err := a.readHeader()
 	if err != nil {
 		_ = a.conn.Close()
 		return fmt.Errorf("PROXY protocol: %w", err)
@@ -122,15 +149,11 @@ func (a *arrival) greet(ctx context.Context) error {
 const maxProxyHeader = 4 << 10
 
 // readHeader reads the PROXY protocol header, and keeps what came behind it.
-func (a *arrival) readHeader(ctx context.Context) error {
+func (a *arrival) readHeader() error {
 	if a.endpoint.ProxyProtocol == ProxyProtocolOff {
 		return nil
 	}
-	deadline, _ := ctx.Deadline()
-	if err := a.conn.SetReadDeadline(deadline); err != nil {
-		return err
-	}
-	r := bufio.NewReaderSize(a.conn, maxProxyHeader)
+	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(a.prefix), a.conn), maxProxyHeader)
 	header, err := proxyproto.Read(r)
 	switch {
 	case err == nil:
@@ -144,7 +167,7 @@ func (a *arrival) readHeader(ctx context.Context) error {
 		return err
 	}
 	a.prefix, err = r.Peek(r.Buffered())
-	return errors.Join(err, a.conn.SetReadDeadline(time.Time{}))
+	return err
 }
 
 // hand gives a descriptor to the next loop, or says why there is none.
@@ -169,6 +192,8 @@ func (e *endpoint) hand(a *arrival, err error) {
 func (e *endpoint) refuse(a *arrival, err error) {
 	why := refusalHandshake
 	switch {
+	case e.server.ctx.Err() != nil:
+		return
 	case errors.Is(err, errSilent):
 		e.server.log.Debug("connection without a word", "listener", e.Listener, "client", a.peer.String())
 		return

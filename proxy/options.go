@@ -111,11 +111,13 @@ type Options struct {
 	MaxPipes int
 	// DialTimeout bounds opening the broker side, all addresses together. Default 10 s.
 	DialTimeout time.Duration
-	// HandshakeTimeout bounds one TLS handshake, on either side. Default 10 s.
+	// HandshakeTimeout bounds one TLS handshake, on either side; for a client its silence
+	// before, the PROXY protocol header and the wait for other handshakes are in it.
+	// Default 10 s.
 	HandshakeTimeout time.Duration
 	// MaxHandshakes bounds the TLS handshakes with clients that run at once: they are
-	// what a connection storm costs most. Further clients wait in the kernel's accept
-	// queue. Default 256.
+	// what a connection storm costs most. Further clients wait their turn; those that
+	// have said nothing yet do not count. Default 256.
 	MaxHandshakes int
 	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict
 	// counts as unknown. Default 5 s.

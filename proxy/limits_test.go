@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"tiergate/rewrite"
+)
+
+// dialFrom connects from an address of this machine's loopback network.
+func dialFrom(t *testing.T, s *Server, from string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := d.DialContext(context.Background(), "tcp", s.Addr(0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// served checks that a connection has a session: one exchange.
+func served(t *testing.T, c net.Conn) {
+	t.Helper()
+	mustWrite(t, c, request(30, 1, 1))
+	compare(t, "an exchange", mustRead(t, c), response(1, 0, 1, 'c'))
+}
+
+// refused checks that a connection was closed without a word, and why.
+func refused(t *testing.T, s *Server, c net.Conn, label string) {
+	t.Helper()
+	before := testutil.ToFloat64(s.metrics.refused.WithLabelValues(label))
+	_ = ending(t, c)
+	if before != 1 {
+		await(t, "the refusal is counted", func() bool { return testutil.ToFloat64(s.metrics.refused.WithLabelValues(label)) == 1 })
+	}
+}
+
+// Above max_sessions connections are refused, those that are served stay, and one that
+// ends makes room for another.
+func TestMaxSessions(t *testing.T) {
+	j := &journal{}
+	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.MaxSessions = 2 })
+	first, second := connect(t, s), connect(t, s)
+	served(t, first)
+	served(t, second)
+	refused(t, s, connect(t, s), refusalSessions)
+	j.awaitLine(t, "WARN connection refused", "max_sessions is reached: 2")
+	served(t, first)
+	first.Close()
+	awaitSessions(t, s, 1)
+	served(t, connect(t, s))
+}
+
+// The limit for each client address is one for all of its connections, and leaves others
+// alone.
+func TestMaxSessionsPerClient(t *testing.T) {
+	j := &journal{}
+	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.MaxSessionsPerClient = 1 })
+	first := dialFrom(t, s, "127.0.0.1")
+	served(t, first)
+	refused(t, s, dialFrom(t, s, "127.0.0.1"), refusalClient)
+	j.awaitLine(t, "WARN connection refused", "max_sessions_per_client is reached: 1")
+	served(t, dialFrom(t, s, "127.0.0.2"))
+	first.Close()
+	awaitSessions(t, s, 1)
+	served(t, dialFrom(t, s, "127.0.0.1"))
+}
+
+// Every way in which a session or an arrival ends gives its place back: here the broker
+// refuses, the client breaks the protocol, and TLS fails.
+func TestPlacesAreGivenBack(t *testing.T) {
+	cert, _ := testCert(t)
+	for _, tls := range []func(*Options){func(*Options) {}, tlsFor(cert)} {
+		s := newServer(t, refuse, rewrite.Rules{}, tls, loggingTo(&journal{}), func(o *Options) { o.MaxSessions, o.MaxSessionsPerClient = 1, 1 })
+		for range 5 {
+			// A client whose broker is refused is reset, maybe before Dial returns.
+			if c, err := net.Dial("tcp", s.Addr(0).String()); err == nil {
+				_ = c.SetDeadline(time.Now().Add(patience))
+				_, _ = c.Write(httpGet)
+				_, _ = io.Copy(io.Discard, c)
+				c.Close()
+			}
+			await(t, "the place is free", func() bool {
+				s.admission.mu.Lock()
+				defer s.admission.mu.Unlock()
+				return s.admission.open == 0 && len(s.admission.clients) == 0
+			})
+		}
+		if got := testutil.ToFloat64(s.metrics.refused.WithLabelValues(refusalSessions)); got != 0 {
+			t.Errorf("%v connections found no place", got)
+		}
+	}
+}
+
+// A session in which nothing is under way or sent for idle_timeout ends, with an end for
+// both sides. One whose broker still owes an answer does not.
+func TestIdleTimeout(t *testing.T) {
+	brokers := make(chan error, 2)
+	b := newBroker(t, func(c *net.TCPConn) {
+		_, err := io.Copy(io.Discard, c)
+		brokers <- err
+	})
+	j := &journal{}
+	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.IdleTimeout = time.Hour })
+	idle := connect(t, s)
+	awaitSession(t, s, "the session is open", func(se *session) bool { return se.state == stateOpen })
+	tickAfter(t, s, 59*time.Minute)
+	awaitSessions(t, s, 1)
+	busy := connect(t, s)
+	mustWrite(t, busy, request(30, 1, 1))
+	awaitOnLoop(t, s, "a request is under way", func(l *loop) bool {
+		for se := range l.sessions {
+			if se.exchanges.len() == 1 {
+				return true
+			}
+		}
+		return false
+	})
+	tickAfter(t, s, 2*time.Hour)
+	if err := ending(t, idle); err != nil {
+		t.Fatalf("the idle client saw %v, want the end", err)
+	}
+	idle.Close()
+	if err := <-brokers; err != nil {
+		t.Fatalf("the idle client's broker saw %v, want the end", err)
+	}
+	awaitSessions(t, s, 1)
+	j.awaitLine(t, "DEBUG session ended", "reason=idle")
+}
+
+// What all sessions together hold is bounded: above it no further frame is held, and
+// what streams goes on.
+func TestMaxBufferedBytes(t *testing.T) {
+	answer := metadataAnswer(1, 3, *text(3000), 29092)
+	p := &pieces{answer: answer, cut: len(answer) - 1, second: make(chan struct{})}
+	j := &journal{}
+	s := newServer(t, newBroker(t, p.serve).dial, rewrite.Rules{Addresses: proxied}, loggingTo(j),
+		func(o *Options) { o.MaxBufferedBytes = int64(len(answer)) * 3 / 2 })
+	first := connect(t, s)
+	mustWrite(t, first, request(3, 1, 1))
+	awaitSession(t, s, "a frame is being held", func(se *session) bool { return len(se.responses.held) == p.cut })
+	if got := s.buffered.Load(); got != int64(p.cut) {
+		t.Fatalf("%d bytes count as buffered, want %d", got, p.cut)
+	}
+	second := connect(t, s)
+	mustWrite(t, second, request(3, 1, 1))
+	_ = ending(t, second)
+	j.awaitLine(t, "WARN session closed: max_buffered_bytes is reached", "reason=buffer_full")
+	p.second <- struct{}{} // the second's broker connection: its session is gone
+	p.second <- struct{}{}
+	compare(t, "the first's answer", mustRead(t, first), metadataAnswer(1, 3, proxied.Host, 9203))
+	await(t, "nothing is buffered", func() bool { return s.buffered.Load() == 0 })
+}
+
+// Clients that connect to a TLS port and say nothing, or only begin to, are closed after
+// handshake_timeout, and the silent ones are in nobody's way meanwhile, however many
+// there are.
+func TestSilentClientsOnTLSPort(t *testing.T) {
+	cert, pool := testCert(t)
+	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, tlsFor(cert), func(o *Options) { o.HandshakeTimeout, o.MaxHandshakes = time.Hour, 1 })
+	for range 3 {
+		connect(t, s)
+	}
+	served(t, tlsClient(connect(t, s), pool))
+
+	j := &journal{}
+	impatient := newServer(t, newEcho(t).dial, rewrite.Rules{}, tlsFor(cert), loggingTo(j), func(o *Options) { o.HandshakeTimeout = time.Millisecond })
+	silent, begun := connect(t, impatient), connect(t, impatient)
+	_, _ = begun.Write(clientHello)
+	_ = ending(t, silent)
+	_ = ending(t, begun)
+	await(t, "two refusals", func() bool {
+		return testutil.ToFloat64(impatient.metrics.refused.WithLabelValues(refusalHandshake)) == 2
+	})
+}
+
+// Close does not wait for clients that say nothing before TLS or a PROXY protocol header,
+// or stop in the middle, and does not complain of them.
+func TestCloseDoesNotWaitForSilentClients(t *testing.T) {
+	cert, _ := testCert(t)
+	for _, change := range []func(*Options){tlsFor(cert), proxyProtocol(ProxyProtocolRequired)} {
+		j := &journal{}
+		s := newServer(t, refuse, rewrite.Rules{}, change, loggingTo(j), func(o *Options) { o.HandshakeTimeout = time.Hour })
+		clients := []net.Conn{connect(t, s), connect(t, s)}
+		mustWrite(t, clients[1], []byte("PRO"))
+		await(t, "the clients are accepted", func() bool {
+			s.admission.mu.Lock()
+			defer s.admission.mu.Unlock()
+			return s.admission.open == 2
+		})
+		_ = s.Close()
+		for _, c := range clients {
+			_ = ending(t, c)
+		}
+		if got := j.with("WARN"); len(got) != 0 {
+			t.Fatalf("closing is no refusal, but: %q", got)
+		}
+	}
+}
