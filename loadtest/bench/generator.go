@@ -80,8 +80,10 @@ func newGenerator(x Exchange, pipeline int, p *pattern) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &generator{exchange: x, pipeline: pipeline, pattern: p, poll: poll, conns: map[int32]*clientConn{},
-		in: make([]byte, 4*pieceSize), out: make([]byte, 0, readSize+smallFrame)}, nil
+	return &generator{
+		exchange: x, pipeline: pipeline, pattern: p, poll: poll, conns: map[int32]*clientConn{},
+		in: make([]byte, 4*pieceSize), out: make([]byte, 0, readSize+smallFrame),
+	}, nil
 }
 
 // close resets all connections. It may be called again.

@@ -23,6 +23,7 @@ func haproxyConfig(s setting, address string) string {
 		splice = "option splice-request\n    option splice-response"
 	case KindTLSBulk:
 		bufsize = 64 << 10
+	case KindPing, KindTLSPing, KindIdle:
 	}
 	if s.workload.Kind.tls() {
 		bind = " ssl crt " + s.cert.pem + " ssl-min-ver TLSv1.3 ciphersuites TLS_AES_128_GCM_SHA256"

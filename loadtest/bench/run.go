@@ -257,8 +257,10 @@ func (r *runner) turn(ctx context.Context, c *contest, name string, round int) e
 }
 
 func (r *runner) setting(w Workload) setting {
-	return setting{self: r.self, broker: r.address, threads: r.Threads, folder: r.folder, workload: w, cert: r.cert,
-		profile: r.Profiles, stderr: r.Progress}
+	return setting{
+		self: r.self, broker: r.address, threads: r.Threads, folder: r.folder, workload: w, cert: r.cert,
+		profile: r.Profiles, stderr: r.Progress,
+	}
 }
 
 // quiesce waits until the server has lost all connections of the last turn.

@@ -60,7 +60,7 @@ func (d document) write(r bench.Result) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Doc, err)
 	}
-	return os.WriteFile(d.Doc, text, 0o644) //nolint:gosec // a document of the repository
+	return os.WriteFile(d.Doc, text, 0o644)
 }
 
 type runCmd struct {
@@ -77,8 +77,10 @@ type runCmd struct {
 
 // Run measures.
 func (c *runCmd) Run(ctx context.Context) error {
-	o := bench.Options{Rounds: c.Rounds, Time: time.Duration(c.Seconds * float64(time.Second)), Stall: c.Stall,
-		Workloads: bench.Workloads(), Peers: bench.PeerNames(), Threads: c.Threads, Profiles: c.Profiles, Progress: os.Stderr}
+	o := bench.Options{
+		Rounds: c.Rounds, Time: time.Duration(c.Seconds * float64(time.Second)), Stall: c.Stall,
+		Workloads: bench.Workloads(), Peers: bench.PeerNames(), Threads: c.Threads, Profiles: c.Profiles, Progress: os.Stderr,
+	}
 	if o.Threads == 0 {
 		o.Threads = runtime.NumCPU()
 	}
@@ -101,7 +103,7 @@ func (c *runCmd) Run(ctx context.Context) error {
 		if jsonErr != nil {
 			return jsonErr
 		}
-		if jsonErr = os.WriteFile(c.JSON, append(text, '\n'), 0o644); jsonErr != nil { //nolint:gosec // figures, no secret
+		if jsonErr = os.WriteFile(c.JSON, append(text, '\n'), 0o644); jsonErr != nil {
 			return jsonErr
 		}
 	}
