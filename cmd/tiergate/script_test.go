@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -145,7 +146,11 @@ func scriptListen(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Defer(func() { _ = l.Close() })
 }
 
-// blackholeGot is the key of the channel that gets an element with each read.
+// scriptClientID is the client id of what scriptRequest sends.
+const scriptClientID = "script"
+
+// blackholeGot is the key of the channel that gets an element with each read of such a
+// request.
 type blackholeGot struct{}
 
 func scriptBlackhole(ts *testscript.TestScript, _ bool, args []string) {
@@ -163,9 +168,14 @@ func scriptBlackhole(ts *testscript.TestScript, _ bool, args []string) {
 			go func() {
 				buf := make([]byte, 4096)
 				for {
-					if _, err := conn.Read(buf); err != nil {
+					n, err := conn.Read(buf)
+					if err != nil {
 						_ = conn.Close()
 						return
+					}
+					// The service client asks here too.
+					if !bytes.Contains(buf[:n], []byte(scriptClientID)) {
+						continue
 					}
 					select {
 					case got <- struct{}{}:
@@ -187,7 +197,7 @@ func scriptRequest(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Defer(func() { _ = conn.Close() })
 	req := kmsg.NewPtrMetadataRequest()
 	req.SetVersion(12)
-	_, err = conn.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID("script")).AppendRequest(nil, req, 1))
+	_, err = conn.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID(scriptClientID)).AppendRequest(nil, req, 1))
 	ts.Check(err)
 	select {
 	case <-got:
