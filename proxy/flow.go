@@ -139,6 +139,10 @@ func (f *flow) pump() error {
 			continue
 		}
 		if len(window) == 0 {
+			if f.from.mayRead() && !f.from.ended {
+				// TLS records without data in them.
+				f.session.loop.queueTurn(f)
+			}
 			return nil
 		}
 		used, err := f.walk(window)
@@ -377,6 +381,9 @@ func (f *flow) discard() {
 		n, err := f.from.read(f.session.loop.buf)
 		if err != nil {
 			f.done = true
+		}
+		if n == 0 {
+			break
 		}
 		budget -= n
 	}

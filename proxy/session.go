@@ -355,6 +355,9 @@ func (s *session) end(why reason, err error) {
 	}
 	if s.alert != nil && !why.fault() {
 		why, err = reasonTLS, s.alert
+		if errors.Is(err, errTLSBroken) {
+			why = reasonMalformed
+		}
 	}
 	s.state = stateEnded
 	s.cancel()

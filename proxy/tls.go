@@ -26,6 +26,9 @@ type tlsLayer struct {
 	pending bool
 	// notified: close_notify was sent.
 	notified bool
+	// answers is how many bytes of answers to key updates were written since the peer took
+	// all that it was owed.
+	answers int
 }
 
 // wire is what crypto/tls takes for its connection. During the handshake, which runs on
@@ -127,14 +130,13 @@ func (c *conn) mayRead() bool {
 
 // readTLS fills p with plaintext, like read.
 func (c *conn) readTLS(p []byte) (n int, err error) {
-	w := c.tls.wire
+	w, taken := c.tls.wire, 0
 	for n < len(p) {
 		m, err := c.tls.conn.Read(p[n:])
 		n += m
-		if len(w.out) > 0 {
-			// Answers to key updates, or an alert.
-			c.writeRaw(w.out)
-			w.out = nil
+		if err := c.answerTLS(); err != nil {
+			c.ended, c.tls.pending = true, false
+			return 0, err
 		}
 		switch {
 		case err == nil:
@@ -144,7 +146,7 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 				return n, nil
 			}
 			room := len(p) - n - maxRecord
-			if n > 0 && room < maxRecord {
+			if n > 0 && room < maxRecord || taken > maxTaken {
 				// The rest of the socket's bytes are for the next call.
 				return n, nil
 			}
@@ -157,6 +159,7 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 				}
 			}
 			w.in = in[:m]
+			taken += m
 		case n > 0:
 			// The same error comes again when nothing is left to give.
 			c.tls.pending = true
@@ -167,6 +170,9 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 				return 0, errPeerClosed
 			}
 			c.tls.alerted(c.session, err)
+			if c.session.alert == nil && w.err == nil {
+				c.session.alert = fmt.Errorf("%w: %w", errTLSBroken, err)
+			}
 			return 0, fmt.Errorf("TLS: %w", err)
 		}
 	}
@@ -180,6 +186,41 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 // crypto/tls may hold back of an unfinished record. So much room is left in p when
 // ciphertext is read: then all of it goes into p, and nothing is left to be kept.
 const maxRecord = 17 << 10
+
+// A peer may send key updates without end, 16 for each byte of data (crypto/tls,
+// maxUselessRecords), and want an answer to each. So one call of readTLS takes no more
+// than maxTaken bytes and one read from the socket, for the sake of the other sessions;
+// and a peer that does not read its answers is ended when maxAnswers bytes wait for it.
+const (
+	maxTaken   = readSize
+	maxAnswers = 64 << 10
+)
+
+// Faults of a peer's TLS after the handshake, other than an alert of its own.
+var (
+	errTLSBroken  = errors.New("TLS is broken")
+	errKeyUpdates = fmt.Errorf("%w: the peer asks for key updates and does not read the answers", errTLSBroken)
+)
+
+// answerTLS sends what reading has made crypto/tls write: answers to key updates, or an
+// alert.
+func (c *conn) answerTLS() error {
+	w := c.tls.wire
+	if len(w.out) == 0 {
+		return nil
+	}
+	if !c.owes() {
+		c.tls.answers = 0
+	}
+	c.tls.answers += len(w.out)
+	c.writeRaw(w.out)
+	w.out = nil
+	if c.owes() && c.tls.answers > maxAnswers {
+		c.session.alert = errKeyUpdates
+		return errKeyUpdates
+	}
+	return nil
+}
 
 // alerted notes that a peer ended TLS with an alert. In TLS 1.3 a broker says only after
 // the handshake what it thinks of our certificate.
