@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tiergate/rewrite"
 )
 
 // endpoint is a listening socket and what belongs to it.
@@ -19,8 +21,9 @@ type endpoint struct {
 	listener net.Listener
 	faults   quiet
 	// unmapped has the node ids that were warned of, up to maxWarned.
-	unmapped sync.Map
-	warned   atomic.Int32
+	unanswerable sync.Once // warned of already
+	unmapped     sync.Map
+	warned       atomic.Int32
 }
 
 // Accepting backs off like this when the process or the machine has no descriptors
@@ -88,6 +91,17 @@ func (e *endpoint) warnUnmapped(nodes []int32) {
 				"listener", e.Listener, "node", id, "unmapped_nodes", e.Rules.Unmapped.String())
 		}
 	}
+}
+
+// warnUnanswerable says once per endpoint that -6 cannot be answered before its broker.
+func (e *endpoint) warnUnanswerable() {
+	if e.Rules.PendingUpload == rewrite.PendingUploadOff {
+		return
+	}
+	e.unanswerable.Do(func() {
+		e.server.log.Warn("-6 (earliest pending upload) cannot be answered before this broker: its ListOffsets ends below version 9, "+
+			"as in Kafka 3.8 and earlier; everything passes as it is", "listener", e.Listener, "broker", e.Broker)
+	})
 }
 
 // quiet lets a burst of log lines through and then one every so often, so that a

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"tiergate/codec"
+	"tiergate/rewrite"
 )
 
 // Faults of frames that the session's close reason depends on.
@@ -72,6 +73,9 @@ func (s responses) whole(frame []byte) ([]byte, error) {
 		out, unmapped, err = stream.Tail(frame)
 	} else {
 		out, unmapped, err = s.talk.Response(e.key, e.version, frame)
+	}
+	if e.key == apiVersionsKey && s.talk.Support() == rewrite.SupportNone {
+		s.endpoint.warnUnanswerable()
 	}
 	if len(unmapped) > 0 {
 		s.loop.count.unmapped[s.endpoint.index] += uint64(len(unmapped))
