@@ -20,10 +20,11 @@ type endpoint struct {
 	index    int
 	listener net.Listener
 	faults   quiet
+	// unanswerable: a broker too old for -6 is warned of once.
+	unanswerable sync.Once
 	// unmapped has the node ids that were warned of, up to maxWarned.
-	unanswerable sync.Once // warned of already
-	unmapped     sync.Map
-	warned       atomic.Int32
+	unmapped sync.Map
+	warned   atomic.Int32
 }
 
 // Accepting backs off like this when the process or the machine has no descriptors
