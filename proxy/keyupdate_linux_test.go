@@ -156,7 +156,7 @@ func TestKeyUpdatesThatAreNotRead(t *testing.T) {
 	j := &journal{}
 	s, raw, u := floodedServer(t, loggingTo(j))
 	setClientBuffer(t, s, unix.SO_SNDBUF, 64<<10)
-	flood := append(u.begin(), u.updates(2<<20)...)
+	flood := append(u.begin(), u.updates(1<<20)...)
 	var sender sync.WaitGroup
 	defer sender.Wait()
 	sender.Go(func() { _, _ = raw.Write(flood) })
@@ -176,7 +176,7 @@ func TestKeyUpdatesTakeTurns(t *testing.T) {
 	s, raw, u := floodedServer(t)
 	setClientBuffer(t, s, unix.SO_SNDBUF, 8<<20)
 	setClientBuffer(t, s, unix.SO_RCVBUF, 8<<20)
-	flood := append(u.begin(), u.updates(2<<20)...)
+	flood := append(u.begin(), u.updates(1<<20)...)
 	l, stands, resume := s.loops[0], make(chan struct{}), make(chan struct{})
 	fd := 0
 	l.post(func() {

@@ -248,7 +248,7 @@ func TestSessionsThatEndWithAFullPipe(t *testing.T) {
 // An idle session costs little memory, whatever it did before: no buffer, no large
 // queue. The test's own two connections and goroutines are in the figure too.
 func TestIdleSessionsAreCheap(t *testing.T) {
-	const sessions, limit = 200, 6 << 10
+	const sessions, limit = 100, 6 << 10
 	s := newServer(t, newEcho(t).dial, rewrite.Rules{Addresses: proxied})
 	var out []byte
 	for id := range int32(300) {

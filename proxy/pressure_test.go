@@ -495,7 +495,7 @@ func stallScript(seed uint64) []step {
 		return pattern[at : at+n]
 	}
 	script := []step{{request(1000, 0, int32(seed)), response(int32(seed))}}
-	for id := range int32(24) {
+	for id := range int32(14) {
 		up, down := 2000, 2000
 		switch rnd.IntN(12) {
 		case 0:
