@@ -55,7 +55,7 @@ microbench: ## Go benchmarks of the cores
 	$(GO) test -run '^$$' -bench . -benchmem ./codec/... ./rewrite/... ./proxy/...
 
 bench: ## beside HAProxy, nginx and io.Copy; writes docs/performance.md
-	$(GO) run ./loadtest/bench/cmd/proxybench run
+	$(GO) run ./loadtest/bench/cmd/proxybench run --doc docs/performance.md
 
 dist: ## release binaries in dist/
 	for t in linux/amd64 linux/arm64 darwin/arm64; do \
