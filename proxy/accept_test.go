@@ -29,7 +29,7 @@ const scarceEnv = "TIERGATE_TEST_SCARCE_BROKER"
 
 // scarce is the child's main. It prints the address that it listens on and obeys the
 // lines of its standard input until that ends: "hold" opens descriptors until there are
-// none, "release" closes those again.
+// none, "release" raises the limit, so that there are many at once.
 func scarce(brokerAddress string) error {
 	s, err := New(Options{
 		Loops:  1,
@@ -50,23 +50,27 @@ func scarce(brokerAddress string) error {
 		return err
 	}
 	// Few enough to open them all quickly.
-	if err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: 64}); err != nil {
+	limit := unix.Rlimit{Cur: 64, Max: 256}
+	if err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return err
 	}
 	fmt.Println(s.Addr(0))
 	var hoard []*os.File
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); fmt.Println("obeyed") {
-		for _, f := range hoard {
-			_ = f.Close()
-		}
-		hoard = nil
-		for in.Text() == "hold" {
-			f, err := os.Open(os.DevNull)
-			if err != nil {
-				break
+		switch in.Text() {
+		case "hold":
+			for f, err := os.Open(os.DevNull); err == nil; f, err = os.Open(os.DevNull) {
+				hoard = append(hoard, f)
 			}
-			hoard = append(hoard, f)
+		case "release":
+			limit.Cur = limit.Max
+			if err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+				return err
+			}
 		}
+	}
+	for _, f := range hoard {
+		_ = f.Close()
 	}
 	return s.Close()
 }

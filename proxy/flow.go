@@ -149,7 +149,7 @@ func (f *flow) pump() error {
 		if err != nil {
 			return err
 		}
-		budget -= used
+		budget -= max(used, f.from.cost())
 		f.keep(window[used:])
 	}
 }

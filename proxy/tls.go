@@ -41,6 +41,8 @@ type wire struct {
 	err error
 	// heard: the peer sent something.
 	heard bool
+	// taken is how many bytes the last call of readTLS has taken from in.
+	taken int
 }
 
 // againError says that there is no more ciphertext now. Because it is temporary,
@@ -57,6 +59,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	case len(w.in) > 0:
 		n := copy(p, w.in)
 		w.in = w.in[n:]
+		w.taken += n
 		return n, nil
 	case w.net != nil:
 		n, err := w.net.Read(p)
@@ -128,10 +131,20 @@ func (c *conn) mayRead() bool {
 	return c.readable || c.tls != nil && c.tls.pending
 }
 
+// cost is how many bytes the last read has really taken from the socket, where that may
+// be far more than it gave.
+func (c *conn) cost() int {
+	if c.tls == nil {
+		return 0
+	}
+	return c.tls.wire.taken
+}
+
 // readTLS fills p with plaintext, like read.
 func (c *conn) readTLS(p []byte) (n int, err error) {
-	w, taken := c.tls.wire, 0
-	for n < len(p) {
+	w := c.tls.wire
+	w.taken = 0
+	for n < len(p) && w.taken <= maxTaken {
 		m, err := c.tls.conn.Read(p[n:])
 		n += m
 		if err := c.answerTLS(); err != nil {
@@ -146,7 +159,7 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 				return n, nil
 			}
 			room := len(p) - n - maxRecord
-			if n > 0 && room < maxRecord || taken > maxTaken {
+			if n > 0 && room < maxRecord {
 				// The rest of the socket's bytes are for the next call.
 				return n, nil
 			}
@@ -159,7 +172,6 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 				}
 			}
 			w.in = in[:m]
-			taken += m
 		case n > 0:
 			// The same error comes again when nothing is left to give.
 			c.tls.pending = true
@@ -176,7 +188,8 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 			return 0, fmt.Errorf("TLS: %w", err)
 		}
 	}
-	// The loop's buffer is another session's next. Only a small p leaves something.
+	// The loop's buffer is another session's next. Only a small p, or a peer that sends
+	// little but key updates, leaves something.
 	w.in = bytes.Clone(w.in)
 	c.tls.pending = true
 	return n, nil
@@ -188,11 +201,13 @@ func (c *conn) readTLS(p []byte) (n int, err error) {
 const maxRecord = 17 << 10
 
 // A peer may send key updates without end, 16 for each byte of data (crypto/tls,
-// maxUselessRecords), and want an answer to each. So one call of readTLS takes no more
-// than maxTaken bytes and one read from the socket, for the sake of the other sessions;
-// and a peer that does not read its answers is ended when maxAnswers bytes wait for it.
+// maxUselessRecords), and want an answer to each. So one call of readTLS takes little more
+// than maxTaken bytes, and they count against a pump's budget, for the sake of the other
+// sessions; and a peer that does not read its answers is ended when maxAnswers bytes wait
+// for it.
 const (
-	maxTaken   = readSize
+	// maxTaken is more than a read takes that gives what it can.
+	maxTaken   = 2 * bufferSize
 	maxAnswers = 64 << 10
 )
 
