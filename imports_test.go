@@ -69,7 +69,17 @@ func rooms() []room {
 			folder: "loadtest/endtoend", ours: []string{"codec", "rewrite", "loadtest"}, // rewrite's list of addresses beside Kafka's definitions
 			others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"},
 		},
-		{folder: "loadtest", ours: []string{"codec", "loadtest"}, others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"}},
+		{
+			folder: "cmd/loadtest", ours: []string{"loadtest"}, // the harness is a client of the product, as users are
+			others: []string{franz, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
+		},
+		{
+			folder: "loadtest", ours: []string{"codec", "loadtest"},
+			others: []string{
+				franz, prometheus, "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/goccy/go-yaml",
+				"github.com/prometheus/common", "github.com/HdrHistogram/hdrhistogram-go", "github.com/Shopify/toxiproxy/v2", "github.com/rs/zerolog",
+			},
+		},
 	}
 }
 
