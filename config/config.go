@@ -67,6 +67,8 @@ type Upstream struct {
 	BootstrapServers []HostPort `yaml:"bootstrap_servers"`
 	// MetadataRefresh is the interval at which the brokers are asked for anew.
 	MetadataRefresh Duration `yaml:"metadata_refresh"`
+	// Hosts are names of brokers that are not asked of DNS, in the order of the file.
+	Hosts Hosts `yaml:"hosts"`
 	// TLS is how brokers are spoken to, by sessions and by the service client; nil is
 	// plaintext.
 	TLS *UpstreamTLS `yaml:"tls"`

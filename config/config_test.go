@@ -293,7 +293,7 @@ func TestTypeFaults(t *testing.T) {
 		`f:2:35: upstream.bootstrap_servers[2]: is a mapping; wanted host:port, such as "kafka-0:9092"`)
 	f(with(t, `["127.0.0.1:29092"]`, `[]`), `f:2:22: upstream.bootstrap_servers: is empty; wanted one broker at the least, better three`)
 	f("upstream: [kafka-0:9092]\n"+strings.SplitAfterN(issue3, "\n", 3)[2],
-		`f:1:11: upstream: is a list; wanted a mapping with the keys bootstrap_servers, metadata_refresh, tls, sasl, send_proxy_protocol`)
+		`f:1:11: upstream: is a list; wanted a mapping with the keys bootstrap_servers, metadata_refresh, hosts, tls, sasl, send_proxy_protocol`)
 	f(with(t, "earliest_pending_upload: auto", "earliest_pending_upload: on"),
 		`f:8:26: earliest_pending_upload: "on" is not known; wanted auto, always or off`)
 	f(with(t, "earliest_pending_upload: auto", "earliest_pending_upload: false"),

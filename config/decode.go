@@ -132,6 +132,9 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 	case *NodeAddresses:
 		d.nodeAddresses(path, n, target)
 		return
+	case *Hosts:
+		d.hosts(path, n, target)
+		return
 	}
 	switch into.Kind() {
 	case reflect.Struct:
@@ -411,6 +414,8 @@ func wantedOf(v reflect.Value) string {
 		return `a mapping of listen address to broker address, such as {"0.0.0.0:9092": "kafka-0:9092"}`
 	case *NodeAddresses:
 		return `a mapping of node id to address, such as {0: "kafka-0.example.com:9092"}, or to {bind: "0.0.0.0:9200", advertised: "kafka-0.example.com:9092"}`
+	case *Hosts:
+		return `a mapping of host name to IP address, such as {kafka-0.internal: "10.0.0.10"}, or to a list of them`
 	case *[]HostPort:
 		return `a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`
 	case *[]TopicName:
@@ -449,8 +454,8 @@ func fieldsOf(t reflect.Type) []field {
 }
 
 // Keys returns the path of every key of a configuration file in the order of the types,
-// list items as []: "listeners[].nodes". The keys below direct and node_addresses are the
-// user's own; those below clusters are, but for the name, those of the top.
+// list items as []: "listeners[].nodes". The keys below direct, node_addresses and hosts
+// are the user's own; those below clusters are, but for the name, those of the top.
 func Keys() []string {
 	var keys []string
 	var walk func(path string, t reflect.Type)

@@ -217,7 +217,11 @@ func (d *decoder) loops(c *Config, binds []bind) {
 	}
 	for _, at := range d.clusters(c) {
 		for i, a := range at.Upstream.BootstrapServers {
-			check(fmt.Sprintf("%s[%d]", join(at.path, "upstream.bootstrap_servers"), i), a)
+			path := fmt.Sprintf("%s[%d]", join(at.path, "upstream.bootstrap_servers"), i)
+			check(path, a)
+			for _, addr := range at.Upstream.Hosts.Lookup(a.Host) {
+				check(path, HostPort{Host: addr.String(), Port: a.Port})
+			}
 		}
 		for i, l := range at.Listeners {
 			for _, r := range l.Direct {

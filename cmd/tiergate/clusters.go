@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -141,6 +143,7 @@ func upstreamOptions(c *config.Config, of config.NamedCluster, log *slog.Logger,
 		VerdictTTL:      time.Duration(of.Tiering.VerdictTTL),
 		UnknownTTL:      time.Duration(of.Tiering.UnknownTTL),
 		MaxTopics:       of.Tiering.MaxTopics,
+		LookupHost:      lookupHost(of.Upstream.Hosts),
 		Version:         readBuild().software(),
 		Logger:          log,
 		Registerer:      metrics,
@@ -149,4 +152,14 @@ func upstreamOptions(c *config.Config, of config.NamedCluster, log *slog.Logger,
 		opts.TieredTopics = append(opts.TieredTopics, string(topic))
 	}
 	return opts
+}
+
+// lookupHost finds names in hosts first, and asks the system's resolver for others.
+func lookupHost(hosts config.Hosts) func(context.Context, string) ([]netip.Addr, error) {
+	return func(ctx context.Context, name string) ([]netip.Addr, error) {
+		if addrs := hosts.Lookup(name); addrs != nil {
+			return addrs, nil
+		}
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	}
 }
