@@ -98,7 +98,7 @@ func (c *conn) read(p []byte) (int, error) {
 // readRaw reads from the socket.
 func (c *conn) readRaw(p []byte) (n int, err error) {
 	for {
-		n, err = unix.Read(c.fd, p)
+		n, err = receive(c.fd, p)
 		switch {
 		case err == nil && n == 0:
 			return 0, errPeerClosed
@@ -131,14 +131,20 @@ func (c *conn) write(p []byte) {
 	c.writeRaw(p)
 }
 
+// writeHead is write for bytes that a splice follows at once: the socket may keep them
+// until then, and send them in one segment with what comes.
+func (c *conn) writeHead(p []byte) { c.writeBy(p, sendMore) }
+
 // writeRaw hands bytes to the socket.
-func (c *conn) writeRaw(p []byte) {
+func (c *conn) writeRaw(p []byte) { c.writeBy(p, send) }
+
+func (c *conn) writeBy(p []byte, send func(fd int, p []byte) (int, error)) {
 	if c.shut || len(p) == 0 {
 		return
 	}
 	n := 0
 	if !c.owes() && c.writable {
-		n = c.push(p)
+		n = c.push(p, send)
 	}
 	if n < len(p) && !c.shut {
 		c.owed = append(c.owed, p[n:]...)
@@ -153,7 +159,7 @@ func (c *conn) flush() {
 	if len(c.owed) == 0 || !c.writable || c.piped != nil {
 		return
 	}
-	n := c.push(c.owed)
+	n := c.push(c.owed, send)
 	if n < len(c.owed) {
 		c.owed = c.owed[n:]
 		return
@@ -164,9 +170,9 @@ func (c *conn) flush() {
 
 // push writes until all is written or the socket takes no more, and returns how much
 // was written. A failed write shuts our direction.
-func (c *conn) push(p []byte) (done int) {
+func (c *conn) push(p []byte, send func(fd int, p []byte) (int, error)) (done int) {
 	for done < len(p) {
-		n, err := unix.Write(c.fd, p[done:])
+		n, err := send(c.fd, p[done:])
 		switch {
 		case err == nil:
 			done += n

@@ -6,7 +6,7 @@
 // # How bytes move
 //
 // A session is one client connection and one broker connection on one loop. A loop is
-// one goroutine around gnet's netpoll.Poller; it owns all state of its sessions, so a
+// one goroutine around a poller (epoll; kqueue through gnet); it owns all state of its sessions, so a
 // session has no lock. Other goroutines (accept, dial, verdict look-ups, the ticker)
 // reach a session only by posting a function to its loop.
 //

@@ -3,10 +3,7 @@
 
 package proxy
 
-import (
-	"github.com/panjf2000/gnet/v2/pkg/netpoll"
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // edges are what one event of the poller says about a socket.
 type edges struct {
@@ -14,7 +11,7 @@ type edges struct {
 }
 
 // edgesOf reads an epoll event.
-func edgesOf(ev netpoll.IOEvent, _ netpoll.IOFlags) edges {
+func edgesOf(ev uint32) edges {
 	failed := ev&(unix.EPOLLERR|unix.EPOLLHUP) != 0
 	return edges{
 		// A failed socket is readable: reading tells the error.

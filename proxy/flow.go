@@ -171,7 +171,8 @@ func (f *flow) fill() ([]byte, error) {
 	}
 	size := readSize
 	if f.bulk {
-		size = spliceReadSize
+		// The rest of a spliced frame, if there is any, and the head of the next.
+		size = int(min(f.streams()+spliceReadSize, readSize))
 	}
 	m, err := f.from.read(buf[n:min(n+size, len(buf))])
 	if err != nil || m == 0 {
@@ -194,8 +195,9 @@ func (f *flow) keep(rest []byte) {
 // It stops early at a head that is not whole (starved), and when the flow stalls or
 // the other side takes no more. What stands before a fault is written on.
 func (f *flow) walk(window []byte) (int, error) {
-	// run is the start of the bytes that pass and are not written yet.
-	run, at := 0, 0
+	// run is the start of the bytes that pass and are not written yet, head that of the
+	// present frame or, when it began earlier, of window.
+	run, head, at := 0, 0, 0
 	f.starved = false
 	for at < len(window) && f.stall == goes && !f.to.owes() && !f.starved {
 		rest := window[at:]
@@ -209,6 +211,7 @@ func (f *flow) walk(window []byte) (int, error) {
 				f.to.write(window[run:at])
 				return at, err
 			}
+			head = at
 		}
 		if f.part != partHold {
 			n, err := f.pass(rest)
@@ -228,7 +231,15 @@ func (f *flow) walk(window []byte) (int, error) {
 		at += n
 		run = at
 	}
-	f.to.write(window[run:at])
+	if f.streams() >= spliceMin && f.piped() {
+		// Frames that are complete do not wait for the rest of this one.
+		head = max(run, head)
+		f.to.write(window[run:head])
+		run = head
+		f.to.writeHead(window[run:at])
+	} else {
+		f.to.write(window[run:at])
+	}
 	return at, nil
 }
 

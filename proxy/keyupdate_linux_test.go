@@ -148,27 +148,25 @@ func floodedServer(t *testing.T, change ...func(*Options)) (*Server, *net.TCPCon
 func flood(t *testing.T, s *Server, raw *net.TCPConn, u *updater, n int, f func(se *session, waiting func() int)) {
 	t.Helper()
 	out := append(u.begin(), u.updates(1<<20)...)
-	l, stands, resume := s.loops[0], make(chan *session), make(chan struct{})
+	l, stands, resume, ran := s.loops[0], make(chan func() int), make(chan struct{}), make(chan struct{})
+	// One task: between two the loop would serve the socket.
 	l.post(func() {
+		defer close(ran)
 		se := only(l)
 		_ = unix.SetsockoptInt(se.client.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20)
-		stands <- se
+		waiting := func() int {
+			n, _ := unix.IoctlGetInt(se.client.fd, unix.TIOCINQ)
+			return n
+		}
+		stands <- waiting
 		<-resume
+		f(se, waiting)
 	})
-	se := <-stands
-	waiting := func() int {
-		n, _ := unix.IoctlGetInt(se.client.fd, unix.TIOCINQ)
-		return n
-	}
+	waiting := <-stands
 	var sender sync.WaitGroup
 	sender.Go(func() { _, _ = raw.Write(out) })
 	defer sender.Wait()
 	await(t, "much waits to be read", func() bool { return waiting() > n })
-	ran := make(chan struct{})
-	l.post(func() {
-		defer close(ran)
-		f(se, waiting)
-	})
 	close(resume)
 	<-ran
 	raw.Close()

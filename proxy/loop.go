@@ -4,14 +4,11 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"time"
 
-	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
-	"github.com/panjf2000/gnet/v2/pkg/netpoll"
-	"github.com/panjf2000/gnet/v2/pkg/queue"
 	"golang.org/x/sys/unix"
 
 	"tiergate/codec"
@@ -31,7 +28,7 @@ const (
 // loop is one goroutine, its poller, and all state of its sessions.
 type loop struct {
 	server *Server
-	poller *netpoll.Poller
+	poller *poller
 	// conns finds a socket by its descriptor. An event of a descriptor that is not here
 	// is stale: its session ended earlier in the same round.
 	conns    map[int]*conn
@@ -40,12 +37,9 @@ type loop struct {
 	buf []byte
 	// cipherIn and cipherOut do the same for ciphertext.
 	cipherIn, cipherOut []byte
-	// turns are flows that used their budget up. They go on when wake, a pipe of the
-	// loop to itself, is readable: that is after the events of the round that runs.
-	// (A task that posts itself would not do: netpoll runs tasks until none is left.)
-	turns    []*flow
-	wakeRead int
-	wakeSend int
+	// turns are flows that used their budget up. They go on after the events of the
+	// round that runs. spare is the slice that turns was before.
+	turns, spare []*flow
 	// now is the time of the last tick: coarse, and free to read.
 	now      time.Time
 	draining bool
@@ -55,7 +49,7 @@ type loop struct {
 
 // newLoop opens a poller. The caller runs it in a goroutine, or closes it.
 func newLoop(s *Server) (*loop, error) {
-	poller, err := netpoll.OpenPoller()
+	poller, err := openPoller(runtime.GOMAXPROCS(0) > s.opts.Loops)
 	if err != nil {
 		return nil, fmt.Errorf("open poller: %w", err)
 	}
@@ -66,48 +60,18 @@ func newLoop(s *Server) (*loop, error) {
 		buf:   make([]byte, bufferSize), cipherIn: make([]byte, readSize),
 		count: newCounts(len(s.opts.Endpoints)),
 	}
-	if err = l.openWake(); err != nil {
-		_ = poller.Close()
-		return nil, err
-	}
 	return l, nil
-}
-
-// openWake makes the pipe that gives queued flows their next turn.
-func (l *loop) openWake() error {
-	var p [2]int
-	if err := unix.Pipe(p[:]); err != nil {
-		return fmt.Errorf("open wake pipe: %w", err)
-	}
-	l.wakeRead, l.wakeSend = p[0], p[1]
-	err := l.poller.AddRead(&netpoll.PollAttachment{FD: l.wakeRead}, false)
-	for _, fd := range p {
-		unix.CloseOnExec(fd)
-		err = errors.Join(err, unix.SetNonblock(fd, true))
-	}
-	if err != nil {
-		l.closeWake()
-		return fmt.Errorf("wake pipe: %w", err)
-	}
-	return nil
-}
-
-func (l *loop) closeWake() {
-	_ = unix.Close(l.wakeRead)
-	_ = unix.Close(l.wakeSend)
 }
 
 // run serves events until a posted stop.
 func (l *loop) run() {
-	err := l.poller.Polling(l.event)
-	if err != nil && !errors.Is(err, gneterrors.ErrEngineShutdown) {
+	if err := l.poller.run(l.event, l.takeTurns); err != nil {
 		l.server.log.Error("event loop failed", "error", err)
 	}
 	for s := range l.sessions {
 		s.end(reasonShutdown, nil)
 	}
-	l.closeWake()
-	_ = l.poller.Close()
+	l.poller.close()
 	l.pipes.close()
 	l.server.metrics.add(&l.count)
 }
@@ -115,31 +79,19 @@ func (l *loop) run() {
 // post has f run on the loop, after what was posted before. Safe for any goroutine.
 // After the loop's stop was posted, f never runs.
 func (l *loop) post(f func()) {
-	// High priority keeps all tasks in one queue, and so in order.
-	err := l.poller.Trigger(queue.HighPriority, func(any) error {
-		f()
-		return nil
-	}, nil)
-	if err != nil {
+	if err := l.poller.post(f); err != nil {
 		l.server.log.Error("event loop cannot be woken", "error", err)
 	}
 }
 
 // stop ends run after the tasks posted before it.
-func (l *loop) stop() {
-	_ = l.poller.Trigger(queue.HighPriority, func(any) error { return gneterrors.ErrEngineShutdown }, nil)
-}
+func (l *loop) stop() { l.poller.stop() }
 
 // event is called by the poller for each socket that changed.
-func (l *loop) event(fd int, ev netpoll.IOEvent, flags netpoll.IOFlags) error {
-	if fd == l.wakeRead {
-		l.takeTurns()
-		return nil
-	}
+func (l *loop) event(fd int, e edges) {
 	if c := l.conns[fd]; c != nil {
-		l.guard(c.session, func() { c.session.event(c, edgesOf(ev, flags)) })
+		l.guard(c.session, func() { c.session.event(c, e) })
 	}
-	return nil
 }
 
 // guard runs f, which works for s: a panic costs that session and no other.
@@ -161,18 +113,16 @@ func (l *loop) queueTurn(f *flow) {
 	f.queued = true
 	l.turns = append(l.turns, f)
 	if len(l.turns) == 1 {
-		// The pipe is empty, so there is room for one byte.
-		_, _ = unix.Write(l.wakeSend, []byte{0})
+		l.poller.again()
 	}
 }
 
 // takeTurns pumps the flows that were queued until now.
 func (l *loop) takeTurns() {
-	var drop [8]byte
-	_, _ = unix.Read(l.wakeRead, drop[:])
 	turns := l.turns
-	l.turns = nil
-	for _, f := range turns {
+	l.turns, l.spare = l.spare[:0], turns
+	for i, f := range turns {
+		turns[i] = nil
 		f.queued = false
 		s := f.session
 		if s.state != stateEnded {
@@ -193,7 +143,7 @@ func (l *loop) tick(now time.Time) {
 
 // add registers a socket. The loop owns fd from here on, also when it fails.
 func (l *loop) add(c *conn) error {
-	err := l.poller.AddReadWrite(&netpoll.PollAttachment{FD: c.fd}, true)
+	err := l.poller.add(c.fd)
 	if err != nil {
 		_ = unix.Close(c.fd)
 		return err

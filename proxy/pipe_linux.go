@@ -18,8 +18,8 @@ const (
 	// need eight times the system calls.
 	pipeSize = 512 << 10
 	// spliceReadSize is what is read at the front of the frame after a spliced one: enough
-	// for any head that streams on, and little to copy.
-	spliceReadSize = 4 << 10
+	// for most heads, and little to copy.
+	spliceReadSize = 256
 )
 
 // pipe carries bytes between two sockets inside the kernel.
@@ -99,9 +99,11 @@ func (p *pipes) close() {
 
 // splices reports whether the next bytes of the flow can go through a pipe.
 func (f *flow) splices() bool {
-	return f.streams() >= spliceMin && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut &&
-		f.from.tls == nil && f.to.tls == nil
+	return f.streams() >= spliceMin && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut && f.piped()
 }
+
+// piped reports whether large frames of the flow go through pipes, if there are any.
+func (f *flow) piped() bool { return f.from.tls == nil && f.to.tls == nil }
 
 // splice moves bytes of the present frame from socket to pipe to socket, never past the
 // frame's end. What the other side does not take stays in the pipe and is owed. ok is
@@ -129,14 +131,14 @@ func (f *flow) splice() (n int, ok bool, err error) {
 // EAGAIN can only mean that the socket has nothing.
 func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
 	for {
-		n, err := unix.Splice(c.fd, nil, p.write, nil, limit, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		n, err := splice(c.fd, p.write, limit)
 		switch {
 		case err == nil && n == 0:
 			c.ended = true
 			return 0, errPeerClosed
 		case err == nil:
-			p.filled += int(n)
-			return int(n), nil
+			p.filled += n
+			return n, nil
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
 			c.readable = false
@@ -153,10 +155,10 @@ func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
 func (c *conn) flushPipe() {
 	p := c.piped
 	for p.filled > 0 && c.writable && !c.shut {
-		n, err := unix.Splice(p.read, nil, c.fd, nil, p.filled, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		n, err := splice(p.read, c.fd, p.filled)
 		switch {
 		case err == nil && n > 0:
-			p.filled -= int(n)
+			p.filled -= n
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
 			c.writable = false

@@ -23,3 +23,6 @@ func (f *flow) splices() bool              { return false }
 func (f *flow) splice() (int, bool, error) { return 0, false, nil }
 func (c *conn) flushPipe()                 {}
 func (c *conn) dropPipe()                  {}
+
+// piped reports whether large frames of the flow go through pipes: none does.
+func (f *flow) piped() bool { return false }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -97,6 +98,7 @@ func serve(cfg *config.Config, stop Stop, streams *Streams) error {
 		return err
 	}
 	defer server.Close()
+	spareProcessor()
 	log.Info("tiergate starts", "version", readBuild().String())
 	if err := server.Start(); err != nil {
 		return explainListen(err)
@@ -245,3 +247,7 @@ func drain(server *proxy.Server, cfg *config.Config, log *slog.Logger, stop Stop
 	}
 	return &exitError{exitIncomplete, fmt.Errorf("stopped before every request was answered: %w", err)}
 }
+
+// spareProcessor gives Go one processor more than the proxy, which is made already and
+// not started, has loops; see proxy.Options.Loops.
+func spareProcessor() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1) }
