@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -71,6 +73,20 @@ type Listener struct {
 	// Advertised is the host:port that clients of this listener are told. Default: its
 	// own address.
 	Advertised string
+	// AdvertisedHost is told with the listener's own port, where Advertised is empty. A
+	// name that does not resolve shows who follows it.
+	AdvertisedHost string
+}
+
+// advertised returns what clients are told.
+func (l Listener) advertised() string {
+	switch {
+	case l.Advertised != "":
+		return l.Advertised
+	case l.AdvertisedHost != "":
+		return net.JoinHostPort(l.AdvertisedHost, strconv.Itoa(l.Port))
+	}
+	return Loopback(l.Port)
 }
 
 // Cluster is a set of running brokers. Methods are safe for concurrent use, except that
@@ -157,7 +173,7 @@ func (c *Cluster) layout() error {
 		if err != nil {
 			return err
 		}
-		n := &Node{cluster: c, options: o, dir: filepath.Join(c.dir, fmt.Sprintf("node-%d", o.NodeID)), controllerPort: ports[0]}
+		n := &Node{cluster: c, options: o, jars: c.jars, dir: filepath.Join(c.dir, fmt.Sprintf("node-%d", o.NodeID)), controllerPort: ports[0]}
 		n.listeners = append(n.listeners, Listener{Name: "PLAINTEXT", Protocol: "PLAINTEXT", Port: ports[1]})
 		for i, l := range o.Listeners {
 			if l.Protocol == "" {
@@ -217,7 +233,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// Jars returns the jars that the cluster runs, for tools of the same version.
+// Jars returns the jars that the cluster began with, for tools of the same version.
 func (c *Cluster) Jars() Jars { return c.jars }
 
 // Dir returns the folder of the cluster.

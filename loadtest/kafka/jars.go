@@ -36,8 +36,8 @@ type Jars struct {
 	Dir string
 }
 
-// classpath is a Java class path with a wildcard, which java itself expands.
-func (j Jars) classpath() string { return filepath.Join(j.Dir, "lib", "*") }
+// ClassPath is a Java class path with a wildcard, which java itself expands.
+func (j Jars) ClassPath() string { return filepath.Join(j.Dir, "lib", "*") }
 
 // Fetch returns the jars of a version from the cache. What is missing is fetched with
 // Maven first, into a temporary folder that is renamed when it is complete, under a

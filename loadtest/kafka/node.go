@@ -19,11 +19,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Node is one broker, which is also a controller. Its ports and its data stay the same
-// over restarts.
+// Node is one broker, which is also a controller. Its ports, its data and its version stay
+// the same over restarts, unless MoveListener or SetVersion change them in between.
 type Node struct {
 	cluster        *Cluster
 	options        NodeOptions
+	jars           Jars
 	dir            string
 	controllerPort int
 	listeners      []Listener
@@ -45,6 +46,38 @@ func (n *Node) ListenerAddress(name string) string {
 		panic(fmt.Sprintf("node %d has no listener %s", n.options.NodeID, name))
 	}
 	return Loopback(n.listeners[i].Port)
+}
+
+// MoveListener gives a listener of a node that is down another port, which the node has
+// from its next start on.
+func (n *Node) MoveListener(name string) error {
+	i := slices.IndexFunc(n.listeners, func(l Listener) bool { return l.Name == name })
+	if i < 0 || n.Running() {
+		return fmt.Errorf("node %d: no listener %s to move, or the node is running", n.options.NodeID, name)
+	}
+	ports, err := FreePorts(1)
+	if err != nil {
+		return err
+	}
+	n.listeners[i].Port = ports[0]
+	return n.writeProperties()
+}
+
+// Version returns the version of Kafka that the node runs or was last set to run.
+func (n *Node) Version() string { return n.jars.Version }
+
+// SetVersion has a node that is down run another version from its next start on, on the
+// data that it has, as in a rolling upgrade. The jars are fetched if need be.
+func (n *Node) SetVersion(ctx context.Context, version string) error {
+	if n.Running() {
+		return fmt.Errorf("node %d is running", n.options.NodeID)
+	}
+	jars, err := Fetch(ctx, version, n.cluster.log)
+	if err != nil {
+		return err
+	}
+	n.jars = jars
+	return nil
 }
 
 // DataDir is the broker's log.dirs.
@@ -119,7 +152,7 @@ func (n *Node) format(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(n.DataDir(), "meta.properties")); err == nil {
 		return nil // Options.Dir held a cluster already
 	}
-	r, err := n.cluster.jars.Run(ctx, Tool{Class: "kafka.tools.StorageTool", Args: []string{"format", "-t", clusterID, "-c", n.propertiesPath()}})
+	r, err := n.jars.Run(ctx, Tool{Class: "kafka.tools.StorageTool", Args: []string{"format", "-t", clusterID, "-c", n.propertiesPath()}})
 	if err == nil && r.ExitCode != 0 {
 		err = errors.New(r.String())
 	}
@@ -151,7 +184,7 @@ func (n *Node) launch() error {
 		"-Dorg.slf4j.simpleLogger.showDateTime=true",
 		"-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 		"-Dorg.slf4j.simpleLogger.logFile=System.out",
-		"-cp", n.cluster.jars.classpath(),
+		"-cp", n.jars.ClassPath(),
 	}, n.cluster.options.JVM...)
 	cmd := exec.Command("java", append(args, "kafka.Kafka", n.propertiesPath())...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, log, log
@@ -183,7 +216,7 @@ func (n *Node) waitReady(ctx context.Context) error {
 	if !n.Running() {
 		err = fmt.Errorf("the broker ended (%v) before it answered: %w", n.running.Err(), err)
 	}
-	return fmt.Errorf("node %d of Kafka %s: %w\n%s", n.options.NodeID, n.cluster.jars.Version, err, logTail(n.LogPath()))
+	return fmt.Errorf("node %d of Kafka %s: %w\n%s", n.options.NodeID, n.jars.Version, err, logTail(n.LogPath()))
 }
 
 // ready is nil when the broker is as waitReady wants it.

@@ -26,11 +26,7 @@ func (n *Node) baseProperties() map[string]string {
 	for _, l := range n.listeners {
 		listeners = append(listeners, l.Name+"://"+Loopback(l.Port))
 		protocols = append(protocols, l.Name+":"+l.Protocol)
-		addr := l.Advertised
-		if addr == "" {
-			addr = Loopback(l.Port)
-		}
-		advertised = append(advertised, l.Name+"://"+addr)
+		advertised = append(advertised, l.Name+"://"+l.advertised())
 	}
 	replicas := strconv.Itoa(min(len(n.cluster.nodes), 3))
 	return map[string]string{

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 )
 
 // Tool is one run of a Java command line tool.
@@ -20,6 +21,10 @@ type Tool struct {
 	Args []string
 	// JVM are more options of its Java.
 	JVM []string
+	// ClassPath holds more classes, such as a test's own.
+	ClassPath string
+	// Env are more environment variables, as name=value.
+	Env []string
 	// Stdin is what it reads; nil for nothing.
 	Stdin io.Reader
 }
@@ -35,25 +40,32 @@ func (r Result) String() string {
 	return fmt.Sprintf("exit code %d\n--- stdout\n%s\n--- stderr\n%s", r.ExitCode, r.Stdout, r.Stderr)
 }
 
-// Run runs a tool with the jars of this version and waits for its end. The error is nil
-// when the tool ran and ended by itself, whatever its exit code.
-func (j Jars) Run(ctx context.Context, tool Tool) (Result, error) {
+// Command returns a tool's command, not started, which is to run in dir: the logging of the
+// test jars creates files where a tool runs.
+func (j Jars) Command(tool Tool, dir string) *exec.Cmd {
 	args := append([]string{
 		"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
 		"-Djava.net.preferIPv4Stack=true",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", j.classpath(),
+		"-cp", strings.Trim(tool.ClassPath+string(os.PathListSeparator)+j.ClassPath(), string(os.PathListSeparator)),
 	}, tool.JVM...)
-	args = append(append(args, tool.Class), tool.Args...)
+	cmd := exec.Command("java", append(append(args, tool.Class), tool.Args...)...)
+	cmd.Dir, cmd.Stdin = dir, tool.Stdin
+	cmd.Env = append(os.Environ(), tool.Env...)
+	return cmd
+}
+
+// Run runs a tool with the jars of this version and waits for its end. The error is nil
+// when the tool ran and ended by itself, whatever its exit code.
+func (j Jars) Run(ctx context.Context, tool Tool) (Result, error) {
 	dir, err := os.MkdirTemp("", "tiergate-tool-")
 	if err != nil {
 		return Result{}, fmt.Errorf("%s of Kafka %s: %w", tool.Class, j.Version, err)
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.Command("java", args...)
-	cmd.Dir = dir // the logging of the test jars creates files where a tool runs
+	cmd := j.Command(tool, dir)
 	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tool.Stdin, &stdout, &stderr
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	p, err := StartProcess(cmd)
 	if err != nil {
 		return Result{}, fmt.Errorf("%s of Kafka %s: %w", tool.Class, j.Version, err)
