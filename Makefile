@@ -12,7 +12,7 @@ FUZZTIME  ?= 30s
 # Tools are pinned here and run through the module proxy; they are not in go.mod.
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo test unit real race lint vet fuzz bench microbench dist check clean
+.PHONY: help build demo test unit real race stress lint vet fuzz bench microbench dist check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,13 @@ real: ## tests against real brokers: needs a JDK 17+ and Maven
 
 race: ## the Go-only tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race $(UNIT)
+
+# Full size: 4 GB each way past sleeping readers, 5,000 connections cut, 400 that stall.
+STRESS := -tags stress -count 1 -timeout 60m -run 'Asleep|CutAtRandom|ManySessionsThatStall' ./proxy
+
+stress: ## the largest tests at full size, with and without the race detector
+	$(GO) test $(STRESS)
+	CGO_ENABLED=1 $(GO) test -race $(STRESS)
 
 lint: ## golangci-lint, as pinned above
 	nice -n 10 $(GO) run $(GOLANGCI) run

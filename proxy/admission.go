@@ -80,6 +80,16 @@ func (a *admission) forget(peer net.Addr) {
 	}
 }
 
+// paced waits until AcceptRate allows one more connection: this one waits here, those
+// behind it in the kernel's queue. It reports false when the server closes first.
+func (s *Server) paced() bool {
+	if s.pace == nil || s.pace.Allow() {
+		return true
+	}
+	s.metrics.delayed.Inc()
+	return s.pace.Wait(s.ctx) == nil
+}
+
 // addrOf returns the IP address of a peer; an IPv4 address that came over IPv6 is the
 // same client.
 func addrOf(peer net.Addr) netip.Addr {

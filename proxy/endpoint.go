@@ -38,12 +38,13 @@ const (
 func (e *endpoint) accept() {
 	backoff := acceptBackoffMin
 	for {
-		if e.server.pace != nil && e.server.pace.Wait(e.server.ctx) != nil {
-			return
-		}
 		c, err := e.listener.Accept()
 		if err == nil {
 			backoff = acceptBackoffMin
+			if !e.server.paced() {
+				_ = c.Close()
+				return
+			}
 			e.admit(&arrival{endpoint: e, conn: c, peer: c.RemoteAddr(), local: c.LocalAddr()})
 			continue
 		}

@@ -98,13 +98,13 @@ func plainly(c *net.TCPConn) io.ReadWriter { return c }
 // descriptor, pipe or goroutine (TestMain), and without the help of any timeout.
 func TestSessionsCutAtRandomLeaveNothing(t *testing.T) {
 	t.Run("plaintext", func(t *testing.T) {
-		cutAtRandom(t, 500/shrink, plainly, plainly, func(*Options) {})
+		cutAtRandom(t, cuts, plainly, plainly, func(*Options) {})
 	})
 	t.Run("TLS", func(t *testing.T) {
 		cert, pool := testCert(t)
 		server := &tls.Config{Certificates: []tls.Certificate{cert}}
 		client := &tls.Config{RootCAs: pool, ServerName: "broker.test"}
-		cutAtRandom(t, 250/shrink,
+		cutAtRandom(t, cuts/2,
 			func(c *net.TCPConn) io.ReadWriter { return tls.Client(c, client) },
 			func(c *net.TCPConn) io.ReadWriter { return tls.Server(c, server) },
 			func(o *Options) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/time/rate"
 
 	"tiergate/rewrite"
 )
@@ -172,6 +173,10 @@ func TestSilentClientsOnTLSPort(t *testing.T) {
 		connect(t, s)
 	}
 	served(t, tlsClient(connect(t, s), pool))
+	handshakes := func() float64 { return testutil.ToFloat64(s.metrics.handshakes) }
+	await(t, "no handshake is under way", func() bool { return handshakes() == 0 })
+	mustWrite(t, connect(t, s), clientHello[:len(clientHello)-1])
+	await(t, "a handshake is under way", func() bool { return handshakes() == 1 })
 
 	j := &journal{}
 	impatient := newServer(t, newEcho(t).dial, rewrite.Rules{}, tlsFor(cert), loggingTo(j), func(o *Options) { o.HandshakeTimeout = time.Millisecond })
@@ -206,4 +211,27 @@ func TestCloseDoesNotWaitForSilentClients(t *testing.T) {
 			t.Fatalf("closing is no refusal, but: %q", got)
 		}
 	}
+}
+
+// Above accept_rate connections wait, and are counted; none is refused.
+func TestAcceptRate(t *testing.T) {
+	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, func(o *Options) { o.AcceptRate = 1 })
+	first, second := connect(t, s), connect(t, s)
+	served(t, first)
+	await(t, "the second waits", func() bool { return testutil.ToFloat64(s.metrics.delayed) == 1 })
+	served(t, second)
+	if got := testutil.ToFloat64(s.metrics.delayed); got != 1 {
+		t.Errorf("%v connections waited, want 1", got)
+	}
+}
+
+// A connection that waits when the server closes is closed.
+func TestAcceptRateAndClose(t *testing.T) {
+	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, func(o *Options) { o.AcceptRate = 1 })
+	s.pace.SetLimit(rate.Every(time.Hour))
+	s.pace.Allow()
+	c := connect(t, s)
+	await(t, "the connection waits", func() bool { return testutil.ToFloat64(s.metrics.delayed) == 1 })
+	_ = s.Close()
+	_ = ending(t, c)
 }

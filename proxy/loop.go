@@ -73,6 +73,7 @@ func (l *loop) run() {
 	}
 	l.poller.close()
 	l.pipes.close()
+	l.pipes.count(&l.count)
 	l.server.metrics.add(&l.count)
 }
 
@@ -138,6 +139,7 @@ func (l *loop) tick(now time.Time) {
 		l.guard(s, s.tick)
 	}
 	l.pipes.trim()
+	l.pipes.count(&l.count)
 	l.server.metrics.add(&l.count)
 }
 

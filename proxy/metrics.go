@@ -33,6 +33,9 @@ type counts struct {
 	empty         uint64
 	failed        uint64
 	unknownTopics uint64
+	// pipes is how many more are open than at the last tick.
+	pipes       int
+	pipesMissed uint64
 }
 
 func newCounts(endpoints int) counts {
@@ -75,7 +78,11 @@ type metrics struct {
 	partitions *prometheus.CounterVec
 	unknown    prometheus.Counter
 	refused    *prometheus.CounterVec
+	delayed    prometheus.Counter
 	buffered   prometheus.GaugeFunc
+	handshakes prometheus.GaugeFunc
+	pipes      prometheus.Gauge
+	unspliced  prometheus.Counter
 }
 
 // newMetrics makes the metrics and registers them where a registerer is given.
@@ -103,6 +110,14 @@ func newMetrics(s *Server) (*metrics, error) {
 	m.buffered = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "tiergate", Name: "buffered_bytes", Help: "Bytes that sessions hold: frames that are collected, and bytes that a side does not take.",
 	}, func() float64 { return float64(s.buffered.Load()) })
+	m.delayed = prometheus.NewCounter(counter("connections_delayed_total", "Client connections that waited because of the accept rate."))
+	m.handshakes = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tiergate", Name: "handshakes", Help: "TLS handshakes and PROXY protocol headers of clients under way now.",
+	}, func() float64 { return float64(len(s.handshakes)) })
+	m.pipes = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "tiergate", Name: "pipes", Help: "Kernel pipes that are open now, for large frames to pass without being copied.",
+	})
+	m.unspliced = prometheus.NewCounter(counter("pipes_missed_total", "Pieces of large frames that were copied because no pipe was left."))
 	for _, o := range s.opts.Endpoints {
 		m.listeners = append(m.listeners, o.Listener)
 	}
@@ -134,7 +149,8 @@ func (m *metrics) touch() {
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
-		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.refused, m.buffered,
+		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.refused, m.delayed, m.buffered,
+		m.handshakes, m.pipes, m.unspliced,
 	}
 }
 
@@ -192,5 +208,7 @@ func (m *metrics) add(c *counts) {
 	m.partitions.WithLabelValues("none").Add(float64(c.empty))
 	m.partitions.WithLabelValues("error").Add(float64(c.failed))
 	m.unknown.Add(float64(c.unknownTopics))
+	m.pipes.Add(float64(c.pipes))
+	m.unspliced.Add(float64(c.pipesMissed))
 	*c = counts{opened: c.opened, ended: c.ended, unmapped: c.unmapped}
 }

@@ -38,6 +38,9 @@ type pipes struct {
 	// limit bounds open. An unprivileged user may have 64 MiB in pipes
 	// (/proc/sys/fs/pipe-user-pages-soft); the loops share that.
 	limit int
+	// told is what open was at the last count; none is how often there was no pipe since.
+	told int
+	none uint64
 }
 
 // take returns an empty pipe, or nil when there are as many as allowed or the system
@@ -48,6 +51,15 @@ func (p *pipes) take() *pipe {
 		p.idle = p.idle[:n-1]
 		return taken
 	}
+	made := p.make()
+	if made == nil {
+		p.none++
+	}
+	return made
+}
+
+// make opens a pipe, or returns nil.
+func (p *pipes) make() *pipe {
 	if p.open >= p.limit {
 		return nil
 	}
@@ -88,6 +100,13 @@ func (p *pipes) trim() {
 		p.drop(p.idle[n-1])
 		p.idle = p.idle[:n-1]
 	}
+}
+
+// count adds what changed since the last call.
+func (p *pipes) count(c *counts) {
+	c.pipes += p.open - p.told
+	c.pipesMissed += p.none
+	p.told, p.none = p.open, 0
 }
 
 // close closes all idle pipes.

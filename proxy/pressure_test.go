@@ -539,7 +539,7 @@ func (s *stalling) Write(p []byte) (int, error) {
 // sides, few pipes and few exchanges at once: every byte arrives, and no session waits
 // for a wake-up that was lost.
 func TestManySessionsThatStall(t *testing.T) {
-	const sessions = 200 / shrink
+	const sessions = stallers
 	b := newBroker(t, func(c *net.TCPConn) {
 		frame, err := readFrame(c)
 		if err != nil {
