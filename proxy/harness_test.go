@@ -6,6 +6,7 @@ package proxy
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -396,7 +397,7 @@ func ending(t *testing.T, c net.Conn) error {
 	if n > 0 {
 		t.Fatalf("%d stray bytes before the end", n)
 	}
-	if ne, ok := err.(net.Error); ok && ne.Timeout() {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal("the connection was not closed")
 	}
 	return err

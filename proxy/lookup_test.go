@@ -194,7 +194,6 @@ func frameOfRequest(req kmsg.Request, id int32) []byte {
 
 // fixedVerdicts know what a map says, in the cache or only when resolved.
 type fixedVerdicts struct {
-	noVerdicts
 	cached, resolved map[string]bool
 	// resolve, when set, is called by ResolveRemoteStorage first.
 	resolve func(ctx context.Context, topics []string)

@@ -29,12 +29,18 @@ func TestRawSASLTokens(t *testing.T) {
 		answers [][]byte
 	}{
 		{"PLAIN", [][]byte{frameOf([]byte("\x00alice\x00secret")...)}, [][]byte{frameOf()}},
-		{"SCRAM-SHA-256", [][]byte{frameOf([]byte("n,,n=alice,r=x")...), frameOf([]byte("c=biws,r=xy,p=z")...)},
-			[][]byte{frameOf([]byte("r=xy,s=1,i=4096")...), frameOf([]byte("v=abc")...)}},
+		{
+			"SCRAM-SHA-256",
+			[][]byte{frameOf([]byte("n,,n=alice,r=x")...), frameOf([]byte("c=biws,r=xy,p=z")...)},
+			[][]byte{frameOf([]byte("r=xy,s=1,i=4096")...), frameOf([]byte("v=abc")...)},
+		},
 		{"OAUTHBEARER", [][]byte{frameOf([]byte("n,,\x01auth=Bearer t\x01\x01")...)}, [][]byte{frameOf()}},
 		// The last token of GSSAPI gets no answer, and the one before it is empty.
-		{"GSSAPI", [][]byte{frameOf(0x60, 0x82, 1), frameOf(), frameOf(0x05, 0x04, 1)},
-			[][]byte{frameOf(0x60, 2), frameOf(0x05, 0x04, 0), nil}},
+		{
+			"GSSAPI",
+			[][]byte{frameOf(0x60, 0x82, 1), frameOf(), frameOf(0x05, 0x04, 1)},
+			[][]byte{frameOf(0x60, 2), frameOf(0x05, 0x04, 0), nil},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBroker(t, func(conn *net.TCPConn) {
