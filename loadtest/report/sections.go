@@ -163,10 +163,10 @@ func (r *Run) figuresTable(workload string) Table {
 			there = there || s.Known() && v > 0
 			column[i] = f.Number(v)
 		}
-		if !there {
+		if !there || f == FigureCPUPerGB && !slices.Contains(table.Head, "MB/s") {
 			continue
 		}
-		table.Head = append(table.Head, f.head(w))
+		table.Head = append(table.Head, r.head(w, f))
 		for i := range column {
 			table.Rows[i] = append(table.Rows[i], column[i])
 		}
@@ -176,8 +176,11 @@ func (r *Run) figuresTable(workload string) Table {
 }
 
 // head is the figure in the head of a column.
-func (f Figure) head(w *Workload) string {
+func (r *Run) head(w *Workload, f Figure) string {
 	what := cmp.Or(w.Operation, "operations")
+	if f == FigureCPUPerMillion && len(r.together(w)) > 0 {
+		what = "operations" // of all of them
+	}
 	switch f {
 	case FigureThroughput:
 		return "MB/s"
@@ -209,20 +212,19 @@ func (r *Run) ratiosTable(workload string) Table {
 		of     func(target, against, workload string, f Figure) Spread
 		show   func(float64) string
 	}
-	signed := func(f Figure) func(float64) string {
-		return func(v float64) string {
-			if v < 0 {
-				return "−" + f.Text(-v)
-			}
-			return "+" + f.Text(v)
+	signed := func(us float64) string {
+		if us < 0 {
+			return "-" + number(-us/1e3)
 		}
+		return "+" + number(us/1e3)
 	}
 	columns := []column{
 		{"throughput", FigureThroughput, r.Ratio, ratioText},
 		{"operations", FigureRate, r.Ratio, ratioText},
 		{"p50", FigureP50, r.Ratio, ratioText},
-		{"p50 added", FigureP50, r.Difference, signed(FigureP50)},
+		{"added p50, ms", FigureP50, r.Difference, signed},
 		{"p99", FigureP99, r.Ratio, ratioText},
+		{"added p99, ms", FigureP99, r.Difference, signed},
 		{"CPU per GB", FigureCPUPerGB, r.Ratio, ratioText},
 		{"CPU per operation", FigureCPUPerMillion, r.Ratio, ratioText},
 	}

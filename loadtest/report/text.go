@@ -48,8 +48,8 @@ func writeList(b *strings.Builder, sentences []string) {
 	}
 }
 
-// markdown renders the table with columns of even width; those whose cells begin with a
-// digit or a sign are aligned to the right.
+// markdown renders the table with columns of even width; those of numbers are aligned to
+// the right.
 func (t Table) markdown() string {
 	widths, right := t.columns()
 	var b strings.Builder
@@ -83,9 +83,21 @@ func (t Table) columns() (widths []int, right []bool) {
 	return widths, right
 }
 
-// numeric says whether a cell is a number, or stands for one that is not known.
+// numeric says whether a cell is a number, with a unit or a spread, or stands for one.
 func numeric(cell string) bool {
-	return cell == none || strings.TrimLeft(cell, "+-−") != "" && strings.ContainsRune("0123456789", []rune(strings.TrimLeft(cell, "+-−"))[0])
+	digits := false
+	for _, word := range strings.Fields(cell) {
+		switch word = strings.Trim(word, "(+-)×"); word {
+		case none, "to", "s", "ms", "MB/s", "MiB":
+			digits = digits || word == none
+		default:
+			if strings.Trim(strings.TrimSuffix(word, "/s"), "0123456789.,:") != "" {
+				return false
+			}
+			digits = true
+		}
+	}
+	return digits
 }
 
 // escape keeps a cell within its cell.

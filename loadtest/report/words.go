@@ -87,12 +87,16 @@ func ratioText(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64) + "×"
 }
 
-// text shows the median, and behind it how far the rounds went.
+// text shows the median, and behind it, without units, how far the rounds went.
 func (s Spread) text(show func(float64) string) string {
 	if s.Rounds < 2 || !s.Known() {
 		return show(s.Median)
 	}
-	return fmt.Sprintf("%s (%s to %s)", show(s.Median), show(s.Min), show(s.Max))
+	bare := func(v float64) string {
+		text, _, _ := strings.Cut(show(v), " ")
+		return strings.TrimRight(text, "×/s")
+	}
+	return fmt.Sprintf("%s (%s to %s)", show(s.Median), bare(s.Min), bare(s.Max))
 }
 
 // thousands groups digits with commas.

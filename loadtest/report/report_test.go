@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+var (
+	// update writes what the tests want anew: look at the difference.
+	update = flag.Bool("update", false, "write testdata")
+	// keep writes a page to look at.
+	keep = flag.String("keep", "", "folder to write report.html, report.json and report.md of a lifelike run to")
+)
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not what it was; -update writes it anew. Now:\n%s", path, got)
+	}
+}
+
+func TestText(t *testing.T) {
+	golden(t, "handmade.md", Text(handmade()))
+}
+
+func TestKeep(t *testing.T) {
+	r := lifelike()
+	var page, data bytes.Buffer
+	if err := HTML(&page, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteJSON(&data, r); err != nil {
+		t.Fatal(err)
+	}
+	// A run of ten minutes can be sent by mail.
+	if page.Len() > 1<<20 || data.Len() > 2<<20 {
+		t.Errorf("%d bytes of HTML, %d bytes of JSON", page.Len(), data.Len())
+	}
+	if *keep == "" {
+		return
+	}
+	for name, content := range map[string][]byte{"report.html": page.Bytes(), "report.json": data.Bytes(), "report.md": []byte(Text(r))} {
+		if err := os.WriteFile(filepath.Join(*keep, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
