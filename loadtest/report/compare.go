@@ -103,9 +103,20 @@ func changes(a, b *Run, target, workload string) []Change {
 	if beside != a.Target(target).Baseline {
 		beside = ""
 	}
+	bytes := b.Target(target).Spread(workload, FigureThroughput).Max > 0
 	for _, f := range Figures() {
-		if f == FigureP999 || f == FigureMax {
+		switch f {
+		case FigureP999, FigureMax:
 			continue // made of too few operations
+		case FigureThroughput, FigureCPUPerGB:
+			if !bytes {
+				continue
+			}
+		case FigureRate, FigureCPUPerMillion:
+			if bytes {
+				continue // the same again
+			}
+		case FigureP50, FigureP99, FigurePeakRSS:
 		}
 		change := Change{Target: target, Workload: workload, Figure: f, Context: context}
 		change.A, change.B = a.Target(target).Spread(workload, f), b.Target(target).Spread(workload, f)

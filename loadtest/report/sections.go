@@ -128,7 +128,7 @@ func (r *Run) workloadSection(name string) section {
 	if others := r.together(w); len(others) > 0 {
 		sentences = append(sentences, "At the same time: "+strings.Join(others, ", ")+"; CPU and memory are those of all of them together.")
 	}
-	sentences = append(sentences, "Medians over rounds.")
+	sentences = append(sentences, "Figures are medians over rounds, max and peak the most of all; ratios are within a round, in brackets the least and the most of them.")
 	s.text = strings.Join(sentences, " ")
 	return s
 }
@@ -228,7 +228,7 @@ func (r *Run) ratiosTable(workload string) Table {
 		{"CPU per GB", FigureCPUPerGB, r.Ratio, ratioText},
 		{"CPU per operation", FigureCPUPerMillion, r.Ratio, ratioText},
 	}
-	table := Table{Head: []string{"in the same round", "beside"}}
+	table := Table{Head: []string{"target", "beside"}}
 	for i := range r.Targets {
 		if t := &r.Targets[i]; t.Baseline != "" && t.Workload(workload) != nil {
 			table.Rows = append(table.Rows, []string{t.Name, t.Baseline})
@@ -244,7 +244,7 @@ func (r *Run) ratiosTable(workload string) Table {
 				there, cells[i] = true, s.text(c.show)
 			}
 		}
-		if there {
+		if there && !(c.figure == FigureRate && slices.Contains(table.Head, "throughput")) {
 			table.Head = append(table.Head, c.head)
 			for i := range cells {
 				table.Rows[i] = append(table.Rows[i], cells[i])

@@ -7,7 +7,7 @@
 (() => {
   const {sections, bands} = JSON.parse(document.getElementById("plots").textContent);
   const root = document.documentElement;
-  const printWidth = 330;
+  const printWidth = 320;
   const height = 220;
   const charts = [];
 
@@ -21,6 +21,8 @@
     const digits = a === 0 || a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : 3;
     return v.toLocaleString("en", {maximumFractionDigits: digits});
   };
+
+  const short = v => (v == null ? "" : v.toLocaleString("en", {notation: "compact", maximumFractionDigits: 2}));
 
   // 1/(1-q) as a percentile: 100 is 99 %.
   const percentile = x => {
@@ -54,10 +56,10 @@
   function options(plot, width) {
     const dist = plot.kind === "distribution";
     const log = dist || plot.kind === "timelog";
-    const axis = more => ({
-      stroke: colour("soft"), grid: {stroke: colour("line"), width: 1}, ticks: {stroke: colour("line"), width: 1},
-      font: "11px system-ui, sans-serif", ...more,
-    });
+    const axis = more => {
+      const rule = {stroke: colour("line"), width: 1, ...(more.filter && {filter: more.filter})};
+      return {stroke: colour("soft"), grid: rule, ticks: rule, font: "11px system-ui, sans-serif", ...more};
+    };
     const logOnly = (u, splits) => splits.map(v => (v == null || v <= 0 || Math.abs(Math.log10(v) % 1) > 1e-6 ? null : v));
     const sparse = (u, splits) => {
       // Whole powers of ten, and 2 and 5 between them when there are few.
@@ -75,10 +77,10 @@
         y: log ? {distr: 3, log: 10} : {range: (u, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.08 : 1]},
       },
       axes: [
-        axis(dist ? {values: (u, splits) => splits.map(v => (v == null ? "" : percentile(v))), filter: logOnly, space: 40}
-          : {values: (u, splits) => splits.map(clock), incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400]}),
+        axis(dist ? {values: (u, splits) => splits.map(v => (v == null ? "" : percentile(v))), filter: logOnly, space: 40, size: 34}
+          : {values: (u, splits) => splits.map(clock), incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400], size: 34}),
         axis(log ? {values: (u, splits) => splits.map(v => (v == null ? "" : String(+v.toPrecision(2)))), filter: sparse, size: 56}
-          : {values: (u, splits) => splits.map(number), size: 56}),
+          : {values: (u, splits) => splits.map(short), size: 56}),
       ],
       series: [
         {label: dist ? "percentile" : "time", value: (u, v) => (v == null ? "" : dist ? percentile(v) : clock(v))},
@@ -87,6 +89,7 @@
           points: {show: s.x.length < 3}, value: (u, v) => number(v), spanGaps: false,
         })),
       ],
+      legend: {markers: {dash: (u, i) => (i > 0 && plot.series[i - 1].dashed ? "dotted" : "solid")}},
       hooks: {drawClear: dist ? [] : [drawBands]},
     };
   }
@@ -99,8 +102,9 @@
     title.append(unit);
     const place = document.createElement("div");
     host.append(title, place);
-    // Lines have their own x: join puts them on one, and does not take its holes for gaps.
-    const joined = uPlot.join(plot.series.map(s => [s.x, s.y]));
+    // Lines have their own x: join puts them on one. A null ends a line, and that holds
+    // up to the line's next point (mode 2, expand), past the points of other lines.
+    const joined = uPlot.join(plot.series.map(s => [s.x, s.y]), plot.series.map(() => [0, 2]));
     let drawn = null;
     const draw = () => {
       const width = root.classList.contains("print") ? printWidth : place.clientWidth;
