@@ -107,7 +107,13 @@ func start(ctx context.Context, peer string, s setting) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
+	return startAt(ctx, peer, address, s)
+}
+
+// startAt is start at an address that the caller chose.
+func startAt(ctx context.Context, peer, address string, s setting) (*running, error) {
 	var cmd *exec.Cmd
+	var err error
 	switch peer {
 	case PeerTiergate:
 		cmd = exec.Command(s.self, append(s.serve("serve-tiergate", address), s.profiling()...)...)

@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+
+	"tiergate/loadtest/kafka"
+)
+
+// connectionsJob opens connections, asks for versions and metadata on each, holds it for
+// a while and closes it.
+type connectionsJob struct {
+	setting
+	got    *measured
+	gauges []*gauge
+}
+
+func (j *connectionsJob) measured() []*measured { return []*measured{j.got} }
+
+func (j *connectionsJob) prepare(context.Context) error {
+	text := fmt.Sprintf("%d clients, one connection after the other", j.spec.Clients)
+	if j.spec.Rate > 0 {
+		text = fmt.Sprintf("%.0f connections/s (open loop), at most %d at once", j.spec.Rate, j.spec.Clients)
+	}
+	j.got = j.measure("", text+", ApiVersions and Metadata on each, held for "+j.spec.Hold.String(), "connections",
+		"from when a connection was due until Metadata was answered on it", j.loop())
+	for range j.spec.Clients {
+		j.gauges = append(j.gauges, j.got.meter.gauge())
+	}
+	return nil
+}
+
+func (j *connectionsJob) run(ctx context.Context, stop <-chan struct{}) error {
+	g, ctx := errgroup.WithContext(ctx)
+	start := time.Now()
+	for i, gauge := range j.gauges {
+		g.Go(func() error {
+			pace := j.pace(start, i, len(j.gauges))
+			for {
+				due, ok := time.Now(), pause(ctx, stop, 0)
+				if pace != nil {
+					due, ok = pace.wait(ctx, stop)
+				}
+				if !ok {
+					return nil
+				}
+				if err := j.one(ctx, stop, due, gauge); err != nil {
+					if ctx.Err() != nil {
+						return nil
+					}
+					gauge.fail(due, time.Now())
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// one is the life of a connection.
+func (j *connectionsJob) one(ctx context.Context, stop <-chan struct{}, due time.Time, g *gauge) error {
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	conn, err := kafka.Dial(ask, j.target.bootstrap[0], clientID)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.Request(ask, kmsg.NewPtrApiVersionsRequest()); err != nil {
+		return err
+	}
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version, req.Topics = 9, []kmsg.MetadataRequestTopic{}
+	if _, err := conn.Send(ask, req); err != nil {
+		return err
+	}
+	frame, err := conn.Receive(ask)
+	if err != nil {
+		return err
+	}
+	g.record(due, time.Now(), len(frame))
+	pause(ctx, stop, time.Duration(j.spec.Hold))
+	return nil
+}
+
+func (j *connectionsJob) finish(context.Context) error { return nil }
+
+func (j *connectionsJob) close(context.Context) {}
+
+// adminJob asks what consoles and exporters ask, all the time.
+type adminJob struct {
+	setting
+	got     *measured
+	clients []*kgo.Client
+	gauges  []*gauge
+}
+
+func (j *adminJob) measured() []*measured { return []*measured{j.got} }
+
+func (j *adminJob) prepare(context.Context) error {
+	text := fmt.Sprintf("%d clients ask for Metadata of all topics, DescribeCluster, ListGroups and ApiVersions in turn", j.spec.Clients)
+	if j.spec.Rate > 0 {
+		text += fmt.Sprintf(", %.0f requests/s in all (open loop)", j.spec.Rate)
+	}
+	j.got = j.measure("", text, "requests", "from when a request was due until it was answered", j.loop())
+	for range j.spec.Clients {
+		g := j.got.meter.gauge()
+		c, err := kgo.NewClient(append(baseOptions(j.target.bootstrap), kgo.RetryTimeout(askTimeout), kgo.WithHooks(retries{g}, &readBytes{gauge: g}))...)
+		if err != nil {
+			return err
+		}
+		j.clients, j.gauges = append(j.clients, c), append(j.gauges, g)
+	}
+	return nil
+}
+
+// readBytes counts the bytes of answers, which requests do not tell.
+type readBytes struct{ gauge *gauge }
+
+var _ kgo.HookBrokerRead = (*readBytes)(nil)
+
+// OnBrokerRead is called for every answer.
+func (r *readBytes) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, bytes int, _, _ time.Duration, err error) {
+	if err == nil {
+		r.gauge.add(time.Now(), 0, bytes)
+	}
+}
+
+func (j *adminJob) run(ctx context.Context, stop <-chan struct{}) error {
+	g, ctx := errgroup.WithContext(ctx)
+	start := time.Now()
+	for i, c := range j.clients {
+		g.Go(func() error {
+			pace := j.pace(start, i, len(j.clients))
+			for n := 0; ; n++ {
+				due, ok := time.Now(), pause(ctx, stop, 0)
+				if pace != nil {
+					due, ok = pace.wait(ctx, stop)
+				}
+				if !ok {
+					return nil
+				}
+				_, err := c.Request(ctx, adminRequest(n))
+				switch {
+				case err == nil:
+					j.gauges[i].record(due, time.Now(), 0)
+				case ctx.Err() != nil || errors.Is(err, context.Canceled):
+					return nil
+				default:
+					j.gauges[i].fail(due, time.Now())
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// adminRequest is number n of a console that looks at all there is.
+func adminRequest(n int) kmsg.Request {
+	switch n % 4 {
+	case 0:
+		return kmsg.NewPtrMetadataRequest() // no list: all topics
+	case 1:
+		return kmsg.NewPtrDescribeClusterRequest()
+	case 2:
+		return kmsg.NewPtrListGroupsRequest()
+	default:
+		return kmsg.NewPtrApiVersionsRequest()
+	}
+}
+
+func (j *adminJob) finish(context.Context) error { return nil }
+
+func (j *adminJob) close(context.Context) {
+	for _, c := range j.clients {
+		c.Close()
+	}
+}

@@ -1,0 +1,353 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"tiergate/loadtest/kafka"
+)
+
+// target is a way to the brokers that is open.
+type target struct {
+	spec    Target
+	cluster *cluster
+	// bootstrap is where clients connect first.
+	bootstrap []string
+	// text is one line for the report.
+	text string
+	// metrics is the URL of the Prometheus endpoint, or empty.
+	metrics string
+
+	listener   string   // of the brokers, for this target; empty: PLAINTEXT
+	advertised []string // host:port for each node, where the target listens
+	folder     string
+	log        *os.File // what the processes say
+
+	// launch starts the processes; nil for targets without any.
+	launch func(context.Context) ([]*kafka.Process, error)
+	mu     sync.Mutex
+	up     []*kafka.Process
+}
+
+// newTarget reserves what a target needs to know before its brokers start.
+func newTarget(spec Target, c Cluster, index int, folder string) (*target, error) {
+	t := &target{spec: spec, folder: filepath.Join(folder, spec.Name)}
+	if err := os.MkdirAll(t.folder, 0o755); err != nil {
+		return nil, fmt.Errorf("target %s: %w", spec.Name, err)
+	}
+	if c.Kind == ClusterReal && spec.Kind != TargetDirect && spec.Kind != TargetExternal {
+		t.listener = fmt.Sprintf("TARGET%d", index)
+	}
+	if spec.relays() {
+		ports, err := kafka.FreePorts(c.Brokers)
+		if err != nil {
+			return nil, fmt.Errorf("target %s: %w", spec.Name, err)
+		}
+		for _, p := range ports {
+			t.advertised = append(t.advertised, kafka.Loopback(p))
+		}
+	}
+	return t, nil
+}
+
+// relays says whether the target stands at the addresses that brokers advertise.
+func (t *Target) relays() bool {
+	return t.Kind == TargetHAProxy || t.Kind == TargetNginx || t.Kind == TargetTiergate && t.Mode == ModeDirect
+}
+
+// open starts the target before the brokers of c.
+func (t *target) open(ctx context.Context, c *cluster, binary string) error {
+	t.cluster = c
+	var err error
+	if t.spec.Kind != TargetDirect && t.spec.Kind != TargetExternal {
+		if t.log, err = os.Create(filepath.Join(t.folder, "output.log")); err != nil {
+			return err
+		}
+	}
+	switch t.spec.Kind {
+	case TargetDirect:
+		t.bootstrap, t.text = c.bootstrap, "no proxy"
+	case TargetExternal:
+		t.bootstrap, t.metrics = t.spec.Bootstrap, t.spec.Metrics
+		t.text = "at " + strings.Join(t.bootstrap, ", ")
+	case TargetTiergate:
+		err = t.openTiergate(ctx, binary)
+	case TargetHAProxy, TargetNginx:
+		t.bootstrap = t.advertised
+		t.text, t.launch = t.relayText(), t.startRelays
+	}
+	if err == nil {
+		err = t.start(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("target %s: %w", t.spec.Name, err)
+	}
+	return nil
+}
+
+// start starts the processes.
+func (t *target) start(ctx context.Context) error {
+	if t.launch == nil {
+		return nil
+	}
+	up, err := t.launch(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.up = up
+	return err
+}
+
+// stop ends the processes as an operator does: SIGTERM, and a minute to drain.
+func (t *target) stop(ctx context.Context) error {
+	t.mu.Lock()
+	up := t.up
+	t.up = nil
+	t.mu.Unlock()
+	var errs []error
+	for _, p := range up {
+		errs = append(errs, p.Terminate(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (t *target) close() {
+	t.mu.Lock()
+	up := t.up
+	t.up = nil
+	t.mu.Unlock()
+	for _, p := range up {
+		p.Kill()
+	}
+	if t.log != nil {
+		t.log.Close()
+	}
+}
+
+// pids returns the processes that were started, without their children.
+func (t *target) pids() []int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var pids []int
+	for _, p := range t.up {
+		select {
+		case <-p.Done():
+		default:
+			pids = append(pids, p.PID())
+		}
+	}
+	return pids
+}
+
+// running is an error when a process has ended that nobody ended.
+func (t *target) running() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.up {
+		select {
+		case <-p.Done():
+			return fmt.Errorf("target %s has ended by itself (%w); it said:\n%s", t.spec.Name, errors.Join(p.Err(), errors.New("see below")), t.lastWords())
+		default:
+		}
+	}
+	return nil
+}
+
+// lastWords is the end of what the processes said.
+func (t *target) lastWords() string {
+	text, err := os.ReadFile(filepath.Join(t.folder, "output.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(text[max(0, len(text)-2000):]))
+}
+
+// threads is how many threads move bytes.
+func (t *target) threads() int {
+	if t.spec.Threads > 0 {
+		return t.spec.Threads
+	}
+	return runtime.NumCPU()
+}
+
+// brokers returns the addresses that this target's own connections go to, by index of
+// the node.
+func (t *target) brokers() []string {
+	if t.cluster.real == nil {
+		return t.cluster.bootstrap
+	}
+	var list []string
+	for _, n := range t.cluster.real.Nodes() {
+		if t.listener == "" {
+			list = append(list, n.Address())
+		} else {
+			list = append(list, n.ListenerAddress(t.listener))
+		}
+	}
+	return list
+}
+
+// openTiergate writes the configuration of tiergate and says how to start it.
+func (t *target) openTiergate(ctx context.Context, binary string) error {
+	text, err := t.tiergateConfig(ctx)
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(t.folder, "tiergate.yaml")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	version := "of unknown version"
+	if out, err := exec.CommandContext(ctx, binary, "version").Output(); err == nil {
+		version = strings.TrimSpace(string(out))
+	}
+	t.text = fmt.Sprintf("%s, %s addresses", version, map[Mode]string{ModeRewrite: "rewrites", ModeDirect: "leaves"}[t.spec.Mode])
+	t.launch = func(ctx context.Context) ([]*kafka.Process, error) {
+		cmd := exec.Command(binary, "serve", "--config", config)
+		cmd.Stdout, cmd.Stderr = t.log, t.log
+		if t.spec.Threads > 0 {
+			cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", t.spec.Threads))
+		}
+		p, err := kafka.StartProcess(cmd)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.awaitReady(ctx, p); err != nil {
+			p.Kill()
+			return nil, fmt.Errorf("%w; it said:\n%s", err, t.lastWords())
+		}
+		return []*kafka.Process{p}, nil
+	}
+	return nil
+}
+
+// tiergateConfig is what an operator would write, with an endpoint for every broker.
+func (t *target) tiergateConfig(ctx context.Context) (string, error) {
+	nodes, err := t.cluster.nodes(ctx)
+	if err != nil {
+		return "", err
+	}
+	first, last := nodeRange(nodes)
+	ports, err := kafka.FreePorts(int(last-first) + 3) // admin, bootstrap, nodes
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "upstream:\n  bootstrap_servers: [%s]\nlisteners:\n  - name: clients\n", quoted(t.brokers()))
+	if t.spec.Mode == ModeDirect {
+		b.WriteString("    direct:\n")
+		for i, broker := range t.brokers() {
+			fmt.Fprintf(&b, "      %q: %q\n", t.advertised[i], broker)
+		}
+		t.bootstrap = t.advertised
+	} else {
+		fmt.Fprintf(&b, "    bootstrap: %q\n    nodes: \"127.0.0.1:%d-%d\"\n    first_node_id: %d\n    advertised_host: \"127.0.0.1\"\n",
+			kafka.Loopback(ports[1]), ports[2], ports[len(ports)-1], first)
+		t.bootstrap = []string{kafka.Loopback(ports[1])}
+	}
+	fmt.Fprintf(&b, "admin:\n  address: %q\nlog:\n  level: info\n", kafka.Loopback(ports[0]))
+	t.metrics = "http://" + kafka.Loopback(ports[0]) + "/metrics"
+	return b.String(), nil
+}
+
+func quoted(list []string) string {
+	q := make([]string, len(list))
+	for i, s := range list {
+		q[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(q, ", ")
+}
+
+// awaitReady waits until tiergate says that it is ready.
+func (t *target) awaitReady(ctx context.Context, p *kafka.Process) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	url := strings.TrimSuffix(t.metrics, "/metrics") + "/readyz"
+	return kafka.Poll(ctx, "tiergate to be ready", func(ctx context.Context) error {
+		select {
+		case <-p.Done():
+			cancel() // nothing to wait for any more
+			return fmt.Errorf("it ended: %w", errors.Join(p.Err(), errors.New("exit code 0")))
+		default:
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("/readyz says %s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// tiergateBinary returns the program that targets run: the one that was named, or one
+// built from the repository that the working directory is in, or the one beside this
+// program or in PATH.
+func tiergateBinary(ctx context.Context, folder string) (string, error) {
+	if root, err := repository(); err == nil {
+		path := filepath.Join(folder, "bin", "tiergate")
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/tiergate")
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("go build ./cmd/tiergate: %w\n%s", err, out)
+		}
+		return path, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "tiergate")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath("tiergate")
+	if err != nil {
+		return "", errors.New(`there is no tiergate: name it with the key "binary" of the target, put it into PATH, or run in its repository`)
+	}
+	return path, nil
+}
+
+// repository returns the root of tiergate's repository that the working directory is in.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.HasPrefix(mod, []byte("module tiergate\n")) {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("not in the repository of tiergate")
+		}
+	}
+}
+
+// dialable is nil when something accepts connections at the address.
+func dialable(ctx context.Context, address string) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
