@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wholecluster
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestWholeCluster is one cluster's way from 4.1.1 to 4.3.0.
+func TestWholeCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a -short run starts no real Kafka brokers; run without -short, with Java 17+, Maven, gcc and Python 3")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
+	defer cancel()
+	w := startWhole(t, ctx).open(t, ctx, "auto")
+	t.Run("4.1.1", func(t *testing.T) {
+		t.Run("calls", func(t *testing.T) { testCalls(t, ctx, w, "old") })
+		t.Run("leak", func(t *testing.T) { testLeakIsSeen(t, ctx, w) })
+		t.Run("tools", func(t *testing.T) { testTools(t, ctx, w) })
+		t.Run("disturbed", func(t *testing.T) { testDisturbed(t, ctx, w) })
+		t.Run("fetch", func(t *testing.T) { testFetch(t, ctx, w) })
+	})
+}
