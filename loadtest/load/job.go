@@ -135,7 +135,7 @@ func (j *recordsJob) prepare(ctx context.Context) error {
 	}
 	j.sent = j.measure("", w.produceText(), "records", since, j.loop())
 	for i := range w.Clients {
-		p, err := newProducer(w, j.target.bootstrap, j.topic, i, j.ledger, j.sent.meter.gauge())
+		p, err := newProducer(ctx, w, j.target.bootstrap, j.topic, i, j.ledger, j.sent.meter.gauge())
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,9 @@ import (
 // used again when they were acknowledged: what is left for each record is its number,
 // its time and its checksum.
 type producer struct {
+	// life ends when records under way are to be dropped. The context of run ends earlier
+	// when another client fails, and records that carry it would fail with it.
+	life   context.Context
 	spec   *Workload
 	id     uint32
 	topic  string
@@ -47,9 +50,9 @@ type slot struct {
 const burstBytes = 64 << 10
 
 // newProducer connects producer number id. inFlight bounds its records.
-func newProducer(spec *Workload, bootstrap []string, topic string, id int, l *ledger, g *gauge) (*producer, error) {
+func newProducer(life context.Context, spec *Workload, bootstrap []string, topic string, id int, l *ledger, g *gauge) (*producer, error) {
 	p := &producer{
-		spec: spec, id: uint32(id), topic: topic, gauge: g, ledger: l,
+		life: life, spec: spec, id: uint32(id), topic: topic, gauge: g, ledger: l,
 		free: make(chan *slot, spec.InFlight), burst: max(1, burstBytes/int64(spec.RecordSize)),
 	}
 	for partition := range spec.Partitions {
@@ -98,7 +101,7 @@ func (p *producer) options() []kgo.Opt {
 func (p *producer) done(s *slot, err error) {
 	now := time.Now()
 	switch {
-	case err != nil && !errors.Is(err, kgo.ErrAborting) && !errors.Is(err, context.Canceled):
+	case err != nil && p.life.Err() == nil && !errors.Is(err, kgo.ErrAborting):
 		p.failed.CompareAndSwap(nil, &err)
 		p.gauge.fail(s.due, now)
 	case err == nil:
@@ -128,7 +131,7 @@ func (p *producer) slot(ctx context.Context, stop <-chan struct{}) (*slot, bool)
 }
 
 // send numbers a record and hands it to the client. due is when it was to be sent.
-func (p *producer) send(ctx context.Context, s *slot, due time.Time) {
+func (p *producer) send(s *slot, due time.Time) {
 	partition := int32(p.sent / p.burst % int64(len(p.streams)))
 	if len(p.keys) > 0 {
 		k := int(p.sent % int64(len(p.keys)))
@@ -139,7 +142,7 @@ func (p *producer) send(ctx context.Context, s *slot, due time.Time) {
 	s.number = s.stream.take()
 	stamp{run: p.ledger.run, producer: p.id, partition: partition, number: s.number, due: due.UnixNano()}.put(s.record.Value)
 	s.record.Partition, s.record.Timestamp = partition, time.Time{}
-	p.client.Produce(ctx, &s.record, s.done)
+	p.client.Produce(p.life, &s.record, s.done)
 }
 
 // run sends until stop: at a pace, or with pace nil as many as possible.
@@ -177,7 +180,7 @@ func (p *producer) one(ctx context.Context, stop <-chan struct{}, pace *pace) *s
 	if pace == nil {
 		due = time.Now()
 	}
-	p.send(ctx, s, due)
+	p.send(s, due)
 	return s
 }
 
@@ -248,7 +251,7 @@ var _ kgo.HookBrokerE2E = retries{}
 
 // OnBrokerE2E is called after every request.
 func (r retries) OnBrokerE2E(_ kgo.BrokerMetadata, _ int16, e kgo.BrokerE2E) {
-	if e.Err() != nil {
+	if err := e.Err(); err != nil && !errors.Is(err, context.Canceled) {
 		r.gauge.retry()
 	}
 }

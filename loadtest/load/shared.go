@@ -84,7 +84,7 @@ func (t *sharedTopic) fill(ctx context.Context, c *cluster) error {
 	}
 	w := t.workload()
 	w.InFlight = min(w.InFlight, t.spec.Records)
-	p, err := newProducer(w, c.bootstrap, t.spec.Name, 0, t.ledger, newMeter(closedLoop).gauge())
+	p, err := newProducer(ctx, w, c.bootstrap, t.spec.Name, 0, t.ledger, newMeter(closedLoop).gauge())
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (t *sharedTopic) flow(c *cluster) {
 	}
 	w := t.workload()
 	w.InFlight = max(1000, t.spec.Flow)
-	p, err := newProducer(w, c.bootstrap, t.spec.Name, 1, t.ledger, newMeter(openLoop).gauge())
+	p, err := newProducer(context.Background(), w, c.bootstrap, t.spec.Name, 1, t.ledger, newMeter(openLoop).gauge())
 	if err != nil {
 		note(err)
 		return
