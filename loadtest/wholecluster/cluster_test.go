@@ -58,6 +58,7 @@ func startWhole(t *testing.T, ctx context.Context) *whole {
 			"offsets.topic.segment.bytes": "104857600",
 		},
 	})
+	t.Cleanup(func() { w.showBrokerErrors(t) })
 	client, err := w.cluster.Client()
 	must(t, err)
 	t.Cleanup(client.Close)
@@ -65,6 +66,31 @@ func startWhole(t *testing.T, ctx context.Context) *whole {
 	// Share groups are a preview in 4.1 and finalised in 4.2.
 	w.finalize(t, ctx, "share.version", 1)
 	return w
+}
+
+// showBrokerErrors shows the last errors in the brokers' logs if the test failed.
+func (w *whole) showBrokerErrors(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	for _, n := range w.cluster.Nodes() {
+		log, err := os.ReadFile(n.LogPath())
+		if err != nil {
+			t.Log(err)
+			continue
+		}
+		var errors strings.Builder
+		left := 0
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, "] ERROR ") {
+				left = 8 // with some of the stack below it
+			}
+			if left--; left >= 0 {
+				errors.WriteString(line)
+			}
+		}
+		t.Logf("--- errors in the log of node %d\n%s", n.NodeID(), tail(errors.String()))
+	}
 }
 
 // finalize raises a feature of the cluster to a level.

@@ -194,8 +194,8 @@ func (n *numbered) end(t *testing.T) {
 
 // testDisturbed moves leaders, restarts a broker under another port, and restarts tiergate,
 // while clients work.
-func testDisturbed(t *testing.T, ctx context.Context, w *whole) {
-	n := startNumbered(t, ctx, w, "disturbed")
+func testDisturbed(t *testing.T, ctx context.Context, w *whole, name string) {
+	n := startNumbered(t, ctx, w, name)
 	for shift := range 2 * nodes {
 		w.moveLeaders(t, ctx, shifted(shift, nodes, n.topics...))
 		n.awaitProgress(t, ctx)
