@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -100,22 +99,21 @@ func TestLeaderMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	admin := kadm.NewClient(client)
 	leaders := func() string {
 		t.Helper()
-		topics, err := admin.ListTopics(t.Context(), "moved")
+		partitions, err := (&leaderMove{client: client, topic: "moved"}).partitions(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		var ids []string
-		for _, p := range topics["moved"].Partitions.Sorted() {
-			ids = append(ids, fmt.Sprint(p.Leader))
+		ids := make([]string, len(partitions))
+		for i, p := range partitions {
+			ids[i] = fmt.Sprint(p.Leader)
 		}
 		return strings.Join(ids, " ")
 	}
 	before := leaders()
 	other := strings.NewReplacer("0", "1", "1", "0").Replace(before)
-	f := NewLeaderMove(admin, "moved")
+	f := NewLeaderMove(client, "moved")
 	begin(t, f)
 	if got := leaders(); got != other {
 		t.Errorf("leaders %s, want %s", got, other)
@@ -128,7 +126,7 @@ func TestLeaderMove(t *testing.T) {
 		t.Errorf("leaders %s, want %s as before", got, before)
 	}
 	end(t, f) // there is nothing to take back
-	if err := NewLeaderMove(admin, "unknown").Begin(t.Context()); err == nil {
+	if err := NewLeaderMove(client, "unknown").Begin(t.Context()); err == nil {
 		t.Error("the leaders of a topic that is not there have moved")
 	}
 }
@@ -146,7 +144,7 @@ func TestNextLeader(t *testing.T) {
 		{-1, []int32{2}, 2, true}, // has no leader now
 		{1, nil, 0, false},
 	} {
-		got, ok := nextLeader(kadm.PartitionDetail{Leader: c.leader, ISR: c.isr})
+		got, ok := nextLeader(c.leader, c.isr)
 		if got != c.want || ok != c.ok {
 			t.Errorf("after %d of %v: %d, %v, want %d, %v", c.leader, c.isr, got, ok, c.want, c.ok)
 		}

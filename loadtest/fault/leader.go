@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // pollTime is how long to wait between two looks at the cluster.
@@ -21,8 +23,9 @@ const pollTime = 100 * time.Millisecond
 // leaderMove makes the next replica in sync the leader, by changing the order of the
 // replicas, whose first is the preferred leader, and electing that.
 type leaderMove struct {
-	admin *kadm.Client
-	topic string
+	client *kgo.Client
+	admin  *kadm.Client
+	topic  string
 	// before are the replicas of each moved partition, in their order.
 	before map[int32][]int32
 	moved  int
@@ -30,9 +33,9 @@ type leaderMove struct {
 
 // NewLeaderMove returns a fault that gives another leader to every partition of a topic that
 // has a second replica in sync, by a change of the replicas' order and a preferred election;
-// the end does the same back. admin stays the caller's.
-func NewLeaderMove(admin *kadm.Client, topic string) Fault {
-	return &leaderMove{admin: admin, topic: topic}
+// the end does the same back. The client stays the caller's.
+func NewLeaderMove(client *kgo.Client, topic string) Fault {
+	return &leaderMove{client: client, admin: kadm.NewClient(client), topic: topic}
 }
 
 func (l *leaderMove) Kind() Kind { return KindLeaderMove }
@@ -46,17 +49,17 @@ func (l *leaderMove) String() string {
 
 // Begin moves the leaders.
 func (l *leaderMove) Begin(ctx context.Context) error {
-	detail, err := l.detail(ctx)
+	partitions, err := l.partitions(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("move leaders of %s: %w", l.topic, err)
 	}
 	l.before, l.moved = map[int32][]int32{}, 0
 	after := map[int32][]int32{}
-	for _, p := range detail.Partitions {
-		if next, ok := nextLeader(p); ok {
-			l.before[p.Partition] = slices.Clone(p.Replicas)
-			others := slices.DeleteFunc(slices.Clone(p.Replicas), func(id int32) bool { return id == next })
-			after[p.Partition] = append([]int32{next}, others...)
+	for id, p := range partitions {
+		if next, ok := nextLeader(p.Leader, p.ISR); ok {
+			l.before[id] = p.Replicas
+			others := slices.DeleteFunc(slices.Clone(p.Replicas), func(replica int32) bool { return replica == next })
+			after[id] = append([]int32{next}, others...)
 		}
 	}
 	if len(after) == 0 {
@@ -77,28 +80,39 @@ func (l *leaderMove) End(ctx context.Context) error {
 }
 
 // nextLeader returns the replica in sync that comes after the leader in the order of ids.
-func nextLeader(p kadm.PartitionDetail) (int32, bool) {
-	in := slices.Sorted(slices.Values(p.ISR))
-	for _, id := range in {
-		if id > p.Leader {
+func nextLeader(leader int32, inSync []int32) (int32, bool) {
+	inSync = slices.Sorted(slices.Values(inSync))
+	for _, id := range inSync {
+		if id > leader {
 			return id, true
 		}
 	}
-	if len(in) > 0 && in[0] != p.Leader {
-		return in[0], true
+	if len(inSync) > 0 && inSync[0] != leader {
+		return inSync[0], true
 	}
 	return 0, false
 }
 
-func (l *leaderMove) detail(ctx context.Context) (kadm.TopicDetail, error) {
-	topics, err := l.admin.ListTopics(ctx, l.topic)
-	if err == nil {
-		err = topics.Error()
-	}
+// partitions asks a broker: what kadm answers may come from a cache.
+func (l *leaderMove) partitions(ctx context.Context) (map[int32]kmsg.MetadataResponseTopicPartition, error) {
+	request := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr(l.topic)
+	request.Topics = append(request.Topics, topic)
+	response, err := request.RequestWith(ctx, l.client)
 	if err != nil {
-		return kadm.TopicDetail{}, fmt.Errorf("move leaders of %s: %w", l.topic, err)
+		return nil, err
 	}
-	return topics[l.topic], nil
+	partitions := map[int32]kmsg.MetadataResponseTopicPartition{}
+	for _, t := range response.Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return nil, err
+		}
+		for _, p := range t.Partitions {
+			partitions[p.Partition] = p
+		}
+	}
+	return partitions, nil
 }
 
 // lead sets the order of the replicas and waits until the first of each is the leader.
@@ -153,12 +167,12 @@ func (l *leaderMove) elect(ctx context.Context, partitions kadm.TopicsSet) error
 
 // led is nil when the first replica of each partition is its leader.
 func (l *leaderMove) led(ctx context.Context, replicas map[int32][]int32) error {
-	detail, err := l.detail(ctx)
+	partitions, err := l.partitions(ctx)
 	if err != nil {
 		return err
 	}
 	for partition, order := range replicas {
-		if leader := detail.Partitions[partition].Leader; leader != order[0] {
+		if leader := partitions[partition].Leader; leader != order[0] {
 			return fmt.Errorf("partition %d is led by %d, not yet by %d", partition, leader, order[0])
 		}
 	}
