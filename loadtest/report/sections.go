@@ -244,7 +244,8 @@ func (r *Run) ratiosTable(workload string) Table {
 				there, cells[i] = true, s.text(c.show)
 			}
 		}
-		if there && !(c.figure == FigureRate && slices.Contains(table.Head, "throughput")) {
+		again := c.figure == FigureRate && slices.Contains(table.Head, "throughput")
+		if there && !again {
 			table.Head = append(table.Head, c.head)
 			for i := range cells {
 				table.Rows[i] = append(table.Rows[i], cells[i])
