@@ -53,10 +53,7 @@ func (j *connectionsJob) run(ctx context.Context, stop <-chan struct{}) error {
 				if !ok {
 					return nil
 				}
-				if err := j.one(ctx, stop, due, gauge); err != nil {
-					if ctx.Err() != nil {
-						return nil
-					}
+				if err := j.one(ctx, stop, due, gauge); err != nil && ctx.Err() == nil {
 					gauge.fail(due, time.Now())
 				}
 			}
@@ -65,30 +62,43 @@ func (j *connectionsJob) run(ctx context.Context, stop <-chan struct{}) error {
 	return g.Wait()
 }
 
-// one is the life of a connection.
+// one is the life of a connection. One that fails is tried again for a while.
 func (j *connectionsJob) one(ctx context.Context, stop <-chan struct{}, due time.Time, g *gauge) error {
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	conn, err := kafka.Dial(ask, j.target.bootstrap[0], clientID)
+	for {
+		conn, size, err := j.open(ask)
+		if err == nil {
+			g.record(due, time.Now(), size)
+			pause(ctx, stop, time.Duration(j.spec.Hold))
+			return conn.Close()
+		}
+		g.retry()
+		if !pause(ask, nil, 100*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// open opens a connection and asks on it. size is that of the answer to Metadata.
+func (j *connectionsJob) open(ctx context.Context) (conn *kafka.Conn, size int, err error) {
+	if conn, err = kafka.Dial(ctx, j.target.bootstrap[0], clientID); err != nil {
+		return nil, 0, err
+	}
+	if _, err = conn.Request(ctx, kmsg.NewPtrApiVersionsRequest()); err == nil {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Version, req.Topics = 9, []kmsg.MetadataRequestTopic{}
+		_, err = conn.Send(ctx, req)
+	}
+	var frame []byte
+	if err == nil {
+		frame, err = conn.Receive(ctx)
+	}
 	if err != nil {
-		return err
+		conn.Close()
+		return nil, 0, err
 	}
-	defer conn.Close()
-	if _, err := conn.Request(ask, kmsg.NewPtrApiVersionsRequest()); err != nil {
-		return err
-	}
-	req := kmsg.NewPtrMetadataRequest()
-	req.Version, req.Topics = 9, []kmsg.MetadataRequestTopic{}
-	if _, err := conn.Send(ask, req); err != nil {
-		return err
-	}
-	frame, err := conn.Receive(ask)
-	if err != nil {
-		return err
-	}
-	g.record(due, time.Now(), len(frame))
-	pause(ctx, stop, time.Duration(j.spec.Hold))
-	return nil
+	return conn, len(frame), nil
 }
 
 func (j *connectionsJob) finish(context.Context) error { return nil }

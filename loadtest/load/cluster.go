@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,8 +94,10 @@ func (c *cluster) close() {
 // listenerFor is one more listener on every broker of a real cluster, for one target.
 type listenerFor struct {
 	name string
-	// advertised are the addresses that clients of the listener are told, by the index of
-	// the node; nil: the listener's own.
+	// ports are where the brokers listen, by the index of the node.
+	ports []int
+	// advertised are the addresses that clients of the listener are told; nil: the
+	// listener's own.
 	advertised []string
 }
 
@@ -116,7 +117,7 @@ func (c *cluster) startReal(ctx context.Context, listeners []listenerFor, log *s
 	for i := range c.spec.Brokers {
 		n := kafka.NodeOptions{NodeID: int32(i)}
 		for _, l := range listeners {
-			k := kafka.Listener{Name: l.name}
+			k := kafka.Listener{Name: l.name, Port: l.ports[i]}
 			if l.advertised != nil {
 				k.Advertised = l.advertised[i]
 			}
@@ -254,12 +255,6 @@ func (c *cluster) nodes(ctx context.Context) (map[int32]string, error) {
 		nodes[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 	}
 	return nodes, nil
-}
-
-// nodeRange returns the lowest and the highest node id.
-func nodeRange(nodes map[int32]string) (first, last int32) {
-	ids := slices.Sorted(maps.Keys(nodes))
-	return ids[0], ids[len(ids)-1]
 }
 
 // software says what the cluster runs, for the report.

@@ -126,9 +126,10 @@ func (c *consumer) most() int {
 func fetchError(ctx context.Context, fetches kgo.Fetches) error {
 	for _, e := range fetches.Errors() {
 		var k *kerr.Error
+		var session *kgo.ErrGroupSession // the group is joined again
 		switch {
 		case ctx.Err() != nil, errors.Is(e.Err, context.DeadlineExceeded):
-		case errors.As(e.Err, &k) && k.Retriable:
+		case errors.As(e.Err, &k) && k.Retriable, errors.As(e.Err, &session):
 		case errors.Is(e.Err, kgo.ErrClientClosed):
 			return e.Err
 		default:

@@ -34,7 +34,7 @@ func (t *target) startRelays(ctx context.Context) ([]*kafka.Process, error) {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return up, err
 		}
-		r := bench.Relay{Peer: string(t.spec.Kind), Listen: t.advertised[i], Broker: broker, Threads: t.threads(), Folder: folder, Stderr: t.log}
+		r := bench.Relay{Peer: string(t.spec.Kind), Listen: t.listens[i], Broker: broker, Threads: t.threads(), Folder: folder, Stderr: t.log}
 		p, err := r.Start(ctx)
 		if err != nil {
 			return up, err

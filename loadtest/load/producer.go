@@ -24,6 +24,7 @@ type producer struct {
 	id     uint32
 	topic  string
 	client *kgo.Client
+	opts   []kgo.Opt
 	gauge  *gauge
 	ledger *ledger
 
@@ -66,12 +67,12 @@ func newProducer(life context.Context, spec *Workload, bootstrap []string, topic
 		s.done = func(_ *kgo.Record, err error) { p.done(s, err) }
 		p.free <- s
 	}
-	opts := append(baseOptions(bootstrap), p.options()...)
+	p.opts = append(baseOptions(bootstrap), p.options()...)
 	if spec.Transaction > 0 {
-		opts = append(opts, kgo.TransactionalID(fmt.Sprintf("%s-%d", topic, id)), kgo.TransactionTimeout(time.Minute))
+		p.opts = append(p.opts, kgo.TransactionalID(fmt.Sprintf("%s-%d", topic, id)), kgo.TransactionTimeout(time.Minute))
 	}
 	var err error
-	p.client, err = kgo.NewClient(opts...)
+	p.client, err = kgo.NewClient(p.opts...)
 	return p, err
 }
 
@@ -188,49 +189,73 @@ func (p *producer) one(ctx context.Context, stop <-chan struct{}, pace *pace) *s
 func (p *producer) runTransactions(ctx context.Context, stop <-chan struct{}, pace *pace) error {
 	aborts := 0.0
 	for {
-		if err := p.client.BeginTransaction(); err != nil {
-			return fmt.Errorf("begin a transaction: %w", err)
-		}
-		var numbers []struct {
-			of     *stream
-			number uint64
-		}
-		open := true
-		for open && len(numbers) < p.spec.Transaction {
-			s := p.one(ctx, stop, pace)
-			if open = s != nil; open {
-				numbers = append(numbers, struct {
-					of     *stream
-					number uint64
-				}{s.stream, s.number})
-			}
-		}
-		aborts += p.spec.AbortShare
-		end, after := kgo.TryCommit, (*stream).ack
-		if aborts >= 1 {
+		end := kgo.TryCommit
+		if aborts += p.spec.AbortShare; aborts >= 1 {
 			aborts--
-			end, after = kgo.TryAbort, (*stream).abort
-			// Noted before: a record that is seen from here on is one too many.
-			for _, n := range numbers {
-				after(n.of, n.number)
-			}
+			end = kgo.TryAbort
 		}
-		err := p.client.Flush(ctx)
-		if err == nil {
-			err = p.client.EndTransaction(ctx, end)
+		open, err := p.transaction(ctx, stop, pace, end)
+		if err != nil && ctx.Err() == nil {
+			// What became of it is not known: a coordinator that restarts, say.
+			p.gauge.retry()
+			err = p.recover(ctx)
 		}
-		if err != nil {
-			return fmt.Errorf("end a transaction: %w", err)
-		}
-		if end == kgo.TryCommit {
-			for _, n := range numbers {
-				after(n.of, n.number)
-			}
-		}
-		if !open {
-			return nil
+		if err != nil || !open {
+			return err
 		}
 	}
+}
+
+// numbered is a record of a transaction.
+type numbered struct {
+	of     *stream
+	number uint64
+}
+
+// transaction is one transaction from begin to end; open says whether there is time for another.
+func (p *producer) transaction(ctx context.Context, stop <-chan struct{}, pace *pace, end kgo.TransactionEndTry) (open bool, err error) {
+	if err := p.client.BeginTransaction(); err != nil {
+		return true, fmt.Errorf("begin a transaction: %w", err)
+	}
+	var sent []numbered
+	for open = true; open && len(sent) < p.spec.Transaction; {
+		s := p.one(ctx, stop, pace)
+		if open = s != nil; open {
+			sent = append(sent, numbered{s.stream, s.number})
+		}
+	}
+	if end == kgo.TryAbort { // noted before: a record that is seen from here on is one too many
+		for _, n := range sent {
+			n.of.abort(n.number)
+		}
+	}
+	if err = p.client.Flush(ctx); err == nil {
+		err = p.client.EndTransaction(ctx, end)
+	}
+	if err != nil {
+		return open, fmt.Errorf("end a transaction: %w", err)
+	}
+	if end == kgo.TryCommit {
+		for _, n := range sent {
+			n.of.ack(n.number)
+		}
+	}
+	return open, nil
+}
+
+// recover aborts the transaction. A client that cannot is replaced by a new one, which
+// fences it.
+func (p *producer) recover(ctx context.Context) error {
+	err := p.client.AbortBufferedRecords(ctx)
+	if err == nil {
+		err = p.client.EndTransaction(ctx, kgo.TryAbort)
+	}
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	p.client.Close()
+	p.client, err = kgo.NewClient(p.opts...)
+	return err
 }
 
 // flush waits until every record is acknowledged or has failed.

@@ -8,12 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -73,6 +72,8 @@ type runner struct {
 	targets  []*target
 	report   *report.Run
 	number   uint64 // of the next topic; in every record
+
+	mu sync.Mutex // of the report, while faults add to it
 }
 
 // Run plays a scenario. The report is there also when the run failed or was interrupted:
@@ -174,13 +175,13 @@ func (r *runner) prepare(ctx context.Context) error {
 	listeners := make(map[string][]listenerFor)
 	binary := ""
 	for i, spec := range s.Targets {
-		t, err := newTarget(spec, *s.cluster(spec.Cluster), i, r.folder)
+		t, err := newTarget(spec, *s.cluster(spec.Cluster), i, r.folder, s.relayedSides(spec))
 		if err != nil {
 			return err
 		}
 		r.targets = append(r.targets, t)
-		if t.listener != "" {
-			listeners[spec.Cluster] = append(listeners[spec.Cluster], listenerFor{t.listener, t.advertised})
+		if t.listener != nil {
+			listeners[spec.Cluster] = append(listeners[spec.Cluster], *t.listener)
 		}
 		if spec.Kind == TargetTiergate && spec.Binary == "" && binary == "" {
 			r.Progress.Say("building tiergate")
@@ -333,14 +334,14 @@ func (u *turn) play(ctx context.Context) (*watch, error) {
 	}
 	err := wait()
 	w.finish()
+	u.faults.end()
 	close(stop)
-	faultErr := u.faults.wait()
 	jobErr := g.Wait()
 	w.close()
 	if errors.Is(err, errLoadEnded) || ctx.Err() != nil {
 		err = nil // jobErr says why, or it was interrupted: what there is is reported
 	}
-	return w, errors.Join(err, faultErr, jobErr)
+	return w, errors.Join(err, jobErr)
 }
 
 // verify reads everything back.
@@ -427,8 +428,7 @@ func (s *Scenario) with(o Options) (*Scenario, []string, error) {
 
 // impossible says why a target cannot be had here, or nothing.
 func (s *Scenario) impossible(t Target) string {
-	relays := t.relays()
-	if relays && s.cluster(t.Cluster).Kind != ClusterReal {
+	if t.atBrokersAddress() && s.cluster(t.Cluster).Kind != ClusterReal {
 		return "it rewrites no addresses, so it needs brokers that advertise its port, and those of this cluster do not"
 	}
 	if t.Kind == TargetHAProxy || t.Kind == TargetNginx {
@@ -459,14 +459,3 @@ func (s *Scenario) overrideClusters(from string) error {
 	}
 	return nil
 }
-
-// discard is a Progress that nobody reads.
-type discard struct{}
-
-func (discard) Say(string, ...any) {}
-func (discard) Second(Second)      {}
-
-var _ io.Writer = progressWriter{}
-
-// logFile names the file of a target's output, for messages.
-func logFile(folder, target string) string { return filepath.Join(folder, target, "output.log") }

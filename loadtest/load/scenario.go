@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/parser"
 
+	"tiergate/loadtest/fault"
 	"tiergate/loadtest/report"
 )
 
@@ -150,7 +151,7 @@ type Workload struct {
 	// Hold is how long a connection is kept.
 	Hold Duration `yaml:"hold"`
 
-	// Timestamp is what pending_upload asks for.
+	// Timestamp is what pending-upload asks for.
 	Timestamp int `yaml:"timestamp"`
 }
 
@@ -170,21 +171,25 @@ type RateOf struct {
 
 // FaultAt is a fault at a time after the start of a turn's measured time.
 type FaultAt struct {
-	At   Duration `yaml:"at"`
-	Kind string   `yaml:"kind"`
-	// Every repeats it until the turn ends; 0: once.
+	At   Duration   `yaml:"at"`
+	Kind fault.Kind `yaml:"kind"`
+	// For is how long it lasts; Every repeats it, 0: once.
+	For   Duration `yaml:"for"`
 	Every Duration `yaml:"every"`
-	// For is how long it lasts.
-	For Duration `yaml:"for"`
-	// Node is the broker that is meant.
+	// Node is the index of the broker that is meant.
 	Node int `yaml:"node"`
-	// Jitter, Rate and Share belong to single kinds.
+	// Topic is a shared one, or a workload with a topic of its own.
+	Topic string `yaml:"topic"`
+	Side  Side   `yaml:"side"`
+	// Share of the connections.
+	Share   float64  `yaml:"share"`
 	Latency Duration `yaml:"latency"`
 	Jitter  Duration `yaml:"jitter"`
-	Rate    Size     `yaml:"rate"`
-	Topic   string   `yaml:"topic"`
-	Side    string   `yaml:"side"`
+	// Rate in bytes per second.
+	Rate Size `yaml:"rate"`
 }
+
+func (f *FaultAt) setDefaults() { *f = FaultAt{Side: SideClients, Share: 1} }
 
 // Bound is what a figure of the report must hold; see report.Bound.
 type Bound struct {

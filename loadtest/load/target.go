@@ -8,16 +8,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"tiergate/loadtest/fault"
 	"tiergate/loadtest/kafka"
 )
 
@@ -32,10 +34,15 @@ type target struct {
 	// metrics is the URL of the Prometheus endpoint, or empty.
 	metrics string
 
-	listener   string   // of the brokers, for this target; empty: PLAINTEXT
-	advertised []string // host:port for each node, where the target listens
-	folder     string
-	log        *os.File // what the processes say
+	// listener of the brokers for this target; nil: clients and proxy use the one for all.
+	listener *listenerFor
+	// listens is where the target's processes listen, by index of the node, when they stand
+	// at the brokers' advertised addresses.
+	listens []string
+	// relays that faults work on.
+	relays map[Side][]*fault.Relay
+	folder string
+	log    *os.File // what the processes say
 
 	// launch starts the processes; nil for targets without any.
 	launch func(context.Context) ([]*kafka.Process, error)
@@ -43,29 +50,82 @@ type target struct {
 	up     []*kafka.Process
 }
 
-// newTarget reserves what a target needs to know before its brokers start.
-func newTarget(spec Target, c Cluster, index int, folder string) (*target, error) {
-	t := &target{spec: spec, folder: filepath.Join(folder, spec.Name)}
+// newTarget reserves what a target needs to know before its brokers start: on a real
+// cluster a listener of its own, which advertises the place where this target's clients
+// are to connect. relayed says at which sides a relay for faults stands.
+func newTarget(spec Target, c Cluster, index int, folder string, relayed map[Side]bool) (*target, error) {
+	t := &target{spec: spec, folder: filepath.Join(folder, spec.Name), relays: make(map[Side][]*fault.Relay)}
 	if err := os.MkdirAll(t.folder, 0o755); err != nil {
 		return nil, fmt.Errorf("target %s: %w", spec.Name, err)
 	}
-	if c.Kind == ClusterReal && spec.Kind != TargetDirect && spec.Kind != TargetExternal {
-		t.listener = fmt.Sprintf("TARGET%d", index)
+	for side, is := range relayed {
+		if is {
+			t.relays[side] = []*fault.Relay{}
+		}
 	}
-	if spec.relays() {
-		ports, err := kafka.FreePorts(c.Brokers)
-		if err != nil {
-			return nil, fmt.Errorf("target %s: %w", spec.Name, err)
-		}
-		for _, p := range ports {
-			t.advertised = append(t.advertised, kafka.Loopback(p))
-		}
+	if c.Kind != ClusterReal || spec.Kind == TargetExternal || spec.Kind == TargetDirect && !relayed[SideClients] {
+		return t, nil
+	}
+	if err := t.reserve(c.Brokers, index); err != nil {
+		t.close()
+		return nil, fmt.Errorf("target %s: %w", spec.Name, err)
 	}
 	return t, nil
 }
 
-// relays says whether the target stands at the addresses that brokers advertise.
-func (t *Target) relays() bool {
+// reserve takes ports for n brokers and for what stands before them:
+//
+//	clients > relay > target > relay > listener
+//
+// Each is optional. The listener advertises the first thing that clients meet, or for a
+// target that rewrites addresses the first thing behind it.
+func (t *target) reserve(n, index int) error {
+	ports, err := kafka.FreePorts(2 * n)
+	if err != nil {
+		return err
+	}
+	t.listener = &listenerFor{name: fmt.Sprintf("TARGET%d", index), ports: ports[:n]}
+	behind := make([]string, n)
+	for i := range n {
+		behind[i] = kafka.Loopback(ports[i])
+	}
+	if behind, err = t.relay(SideBrokers, behind); err != nil {
+		return err
+	}
+	switch {
+	case t.spec.Kind == TargetDirect:
+		t.listener.advertised, err = t.relay(SideClients, behind)
+	case t.spec.atBrokersAddress():
+		for i := range n {
+			t.listens = append(t.listens, kafka.Loopback(ports[n+i]))
+		}
+		t.listener.advertised, err = t.relay(SideClients, t.listens)
+	default: // the relays before it are made when its ports are known
+		t.listener.advertised = behind
+	}
+	return err
+}
+
+// relay puts a relay before each address, if faults need it at that side, and returns
+// where to connect instead.
+func (t *target) relay(side Side, addresses []string) ([]string, error) {
+	if _, wanted := t.relays[side]; !wanted {
+		return addresses, nil
+	}
+	var at []string
+	for i, a := range addresses {
+		r, err := fault.NewRelay("127.0.0.1:0", a, uint64(i))
+		if err != nil {
+			return nil, err
+		}
+		t.relays[side] = append(t.relays[side], r)
+		at = append(at, r.Address())
+	}
+	return at, nil
+}
+
+// atBrokersAddress says whether the target stands at the addresses that brokers advertise.
+func (t *Target) atBrokersAddress() bool {
 	return t.Kind == TargetHAProxy || t.Kind == TargetNginx || t.Kind == TargetTiergate && t.Mode == ModeDirect
 }
 
@@ -81,13 +141,16 @@ func (t *target) open(ctx context.Context, c *cluster, binary string) error {
 	switch t.spec.Kind {
 	case TargetDirect:
 		t.bootstrap, t.text = c.bootstrap, "no proxy"
+		if t.listener != nil {
+			t.bootstrap = t.listener.advertised
+		}
 	case TargetExternal:
 		t.bootstrap, t.metrics = t.spec.Bootstrap, t.spec.Metrics
 		t.text = "at " + strings.Join(t.bootstrap, ", ")
 	case TargetTiergate:
 		err = t.openTiergate(ctx, binary)
 	case TargetHAProxy, TargetNginx:
-		t.bootstrap = t.advertised
+		t.bootstrap = t.listener.advertised
 		t.text, t.launch = t.relayText(), t.startRelays
 	}
 	if err == nil {
@@ -131,6 +194,11 @@ func (t *target) close() {
 	t.mu.Unlock()
 	for _, p := range up {
 		p.Kill()
+	}
+	for _, relays := range t.relays {
+		for _, r := range relays {
+			r.Close()
+		}
 	}
 	if t.log != nil {
 		t.log.Close()
@@ -186,15 +254,14 @@ func (t *target) threads() int {
 // brokers returns the addresses that this target's own connections go to, by index of
 // the node.
 func (t *target) brokers() []string {
-	if t.cluster.real == nil {
+	if t.listener == nil {
 		return t.cluster.bootstrap
 	}
 	var list []string
-	for _, n := range t.cluster.real.Nodes() {
-		if t.listener == "" {
-			list = append(list, n.Address())
-		} else {
-			list = append(list, n.ListenerAddress(t.listener))
+	for i, p := range t.listener.ports {
+		list = append(list, kafka.Loopback(p))
+		if relays := t.relays[SideBrokers]; len(relays) > 0 {
+			list[i] = relays[i].Address()
 		}
 	}
 	return list
@@ -236,30 +303,41 @@ func (t *target) openTiergate(ctx context.Context, binary string) error {
 
 // tiergateConfig is what an operator would write, with an endpoint for every broker.
 func (t *target) tiergateConfig(ctx context.Context) (string, error) {
+	ports, err := kafka.FreePorts(1)
+	if err != nil {
+		return "", err
+	}
+	t.metrics = "http://" + kafka.Loopback(ports[0]) + "/metrics"
+	var b strings.Builder
+	fmt.Fprintf(&b, "upstream:\n  bootstrap_servers: [%s]\nadmin:\n  address: %q\nlisteners:\n  - name: clients\n", quoted(t.brokers()), kafka.Loopback(ports[0]))
+	if t.spec.Mode == ModeDirect {
+		t.bootstrap = t.listener.advertised
+		b.WriteString("    direct:\n")
+		for i, broker := range t.brokers() {
+			fmt.Fprintf(&b, "      %q: %q\n", t.listens[i], broker)
+		}
+		return b.String(), nil
+	}
 	nodes, err := t.cluster.nodes(ctx)
 	if err != nil {
 		return "", err
 	}
-	first, last := nodeRange(nodes)
-	ports, err := kafka.FreePorts(int(last-first) + 3) // admin, bootstrap, nodes
+	if ports, err = kafka.FreePorts(1 + len(nodes)); err != nil {
+		return "", err
+	}
+	var binds []string
+	for _, p := range ports {
+		binds = append(binds, kafka.Loopback(p))
+	}
+	advertised, err := t.relay(SideClients, binds)
 	if err != nil {
 		return "", err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "upstream:\n  bootstrap_servers: [%s]\nlisteners:\n  - name: clients\n", quoted(t.brokers()))
-	if t.spec.Mode == ModeDirect {
-		b.WriteString("    direct:\n")
-		for i, broker := range t.brokers() {
-			fmt.Fprintf(&b, "      %q: %q\n", t.advertised[i], broker)
-		}
-		t.bootstrap = t.advertised
-	} else {
-		fmt.Fprintf(&b, "    bootstrap: %q\n    nodes: \"127.0.0.1:%d-%d\"\n    first_node_id: %d\n    advertised_host: \"127.0.0.1\"\n",
-			kafka.Loopback(ports[1]), ports[2], ports[len(ports)-1], first)
-		t.bootstrap = []string{kafka.Loopback(ports[1])}
+	t.bootstrap = advertised[:1]
+	fmt.Fprintf(&b, "    bootstrap: %q\n    node_addresses:\n", binds[0])
+	for i, id := range slices.Sorted(maps.Keys(nodes)) {
+		fmt.Fprintf(&b, "      %d: {bind: %q, advertised: %q}\n", id, binds[1+i], advertised[1+i])
 	}
-	fmt.Fprintf(&b, "admin:\n  address: %q\nlog:\n  level: info\n", kafka.Loopback(ports[0]))
-	t.metrics = "http://" + kafka.Loopback(ports[0]) + "/metrics"
 	return b.String(), nil
 }
 
@@ -340,14 +418,4 @@ func repository() (string, error) {
 			return "", errors.New("not in the repository of tiergate")
 		}
 	}
-}
-
-// dialable is nil when something accepts connections at the address.
-func dialable(ctx context.Context, address string) error {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	return c.Close()
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"tiergate/loadtest/fault"
 	"tiergate/loadtest/report"
 )
 
@@ -223,6 +224,39 @@ func (v *validator) numberFaults(path string, w *Workload) {
 		v.fault(path+".rate_of", "there is no workload %q on target %q before this one", w.RateOf.Workload, w.RateOf.Target)
 	}
 	v.need(path+".rate", w.Rate == 0, "only one of rate and rate_of")
+}
+
+// keysOfFaults are the keys that belong to some kinds of faults only.
+func keysOfFaults() map[string][]fault.Kind {
+	relayed := []fault.Kind{fault.KindLatency, fault.KindBandwidth, fault.KindCutFIN, fault.KindCutRST, fault.KindHalfOpen, fault.KindBlackhole}
+	return map[string][]fault.Kind{
+		"node": {fault.KindBrokerRestart, fault.KindBrokerKill}, "topic": {fault.KindLeaderMove}, "side": relayed,
+		"share":   {fault.KindCutFIN, fault.KindCutRST, fault.KindHalfOpen},
+		"latency": {fault.KindLatency}, "jitter": {fault.KindLatency}, "rate": {fault.KindBandwidth},
+	}
+}
+
+func (v *validator) faultFaults(path string, p *Phase, f *FaultAt) {
+	var kind fault.Kind
+	if err := oneOf(&kind, string(f.Kind), fault.Kinds()...); err != nil {
+		v.fault(path+".kind", "%q %v", f.Kind, err)
+		return
+	}
+	for key, kinds := range keysOfFaults() {
+		if v.given(path+"."+key) && !slices.Contains(kinds, kind) {
+			v.fault(path+"."+key, "is not for kind: %s", kind)
+		}
+	}
+	v.need(path+".at", f.At < p.Duration, "a time before the end of the phase, "+p.Duration.String())
+	v.need(path+".every", f.Every == 0 || f.Every > f.For, "0, or more than for")
+	v.need(path+".share", f.Share > 0 && f.Share <= 1, "above 0, up to 1")
+	v.need(path+".latency", kind != fault.KindLatency || f.Latency > 0, "a time above 0")
+	v.need(path+".jitter", f.Jitter <= f.Latency, "at most latency")
+	v.need(path+".rate", kind != fault.KindBandwidth || f.Rate >= 1<<10, "bytes per second, at least 1KiB")
+	if kind == fault.KindLeaderMove {
+		known := v.isTopic(f.Topic) || slices.ContainsFunc(p.Workloads, func(w Workload) bool { return w.Name == f.Topic })
+		v.need(path+".topic", known, "one of the scenario's topics, or a workload of the phase")
+	}
 }
 
 func (v *validator) boundFaults(path string, b *Bound) {

@@ -128,12 +128,12 @@ type WorkloadKind string
 const (
 	WorkloadProduce        WorkloadKind = "produce"
 	WorkloadConsume        WorkloadKind = "consume"
-	WorkloadProduceConsume WorkloadKind = "produce_consume"
-	WorkloadCatchUp        WorkloadKind = "catch_up"
-	WorkloadGroupChurn     WorkloadKind = "group_churn"
+	WorkloadProduceConsume WorkloadKind = "produce-consume"
+	WorkloadCatchUp        WorkloadKind = "catch-up"
+	WorkloadGroupChurn     WorkloadKind = "group-churn"
 	WorkloadConnections    WorkloadKind = "connections"
 	WorkloadAdmin          WorkloadKind = "admin"
-	WorkloadPendingUpload  WorkloadKind = "pending_upload"
+	WorkloadPendingUpload  WorkloadKind = "pending-upload"
 )
 
 func (k *WorkloadKind) parse(s string) error {
@@ -168,3 +168,14 @@ const (
 func (c *Compression) parse(s string) error {
 	return oneOf(c, s, CompressionNone, CompressionGzip, CompressionSnappy, CompressionLZ4, CompressionZstd)
 }
+
+// Side says which connections of a target a fault is for.
+type Side string
+
+// The sides.
+const (
+	SideClients Side = "clients" // between clients and the target
+	SideBrokers Side = "brokers" // between the target and the brokers
+)
+
+func (x *Side) parse(s string) error { return oneOf(x, s, SideClients, SideBrokers) }
