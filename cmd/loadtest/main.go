@@ -52,6 +52,7 @@ type cli struct {
 	Run       RunCmd       `cmd:"" help:"Run a scenario, and report."`
 	Scenarios ScenariosCmd `cmd:"" help:"List the built-in scenarios, or show one."`
 	Compare   CompareCmd   `cmd:"" help:"Compare two reports: what became worse?"`
+	Follower  FollowerCmd  `cmd:"" help:"Play replicas that catch up, with -6 and without: what it saves (KIP-1023)."`
 	Version   VersionCmd   `cmd:"" help:"Print the version."`
 }
 

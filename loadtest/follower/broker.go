@@ -92,6 +92,7 @@ func (b *Broker) Fence(ctx context.Context) error { return b.become(ctx, fenced)
 func (b *Broker) Unfence(ctx context.Context) error { return b.become(ctx, unfenced) }
 
 // Close fences the broker and ends its session, so that the node itself can start again.
+// Calling it again only fences it again.
 func (b *Broker) Close(ctx context.Context) error {
 	b.stop()
 	<-b.done

@@ -32,7 +32,9 @@ type Case struct {
 	seed func(t *Topic) []written
 	// between is called after each Fetch that brought records.
 	between func(ctx context.Context, t *Topic, r *Replica) error
-	// unblock ends a wait that would last for ever, under the policy that has one.
+	// WaitsFor is what an empty replica waits for under EarliestPendingUpload; "" if nothing.
+	WaitsFor string
+	// unblock ends that wait.
 	unblock func(ctx context.Context, t *Topic) error
 	// maxBytes is replica.fetch.max.bytes; 0: the default.
 	maxBytes int32
@@ -133,6 +135,7 @@ func nothingUploadedLogStartAbove() Case {
 			}
 			return t.deleteBefore(ctx, within(t.Shape))
 		},
+		WaitsFor: "an upload",
 		unblock: func(ctx context.Context, t *Topic) error {
 			t.roll()
 			if err := t.append(ctx, t.Shape.ActiveBatches); err != nil {
@@ -164,8 +167,9 @@ func everythingUploaded() Case {
 			}
 			return t.cluster.AlterTopicConfigs(ctx, t.Name, map[string]string{"segment.ms": strconv.Itoa(segmentMillis), "local.retention.ms": "-2"})
 		},
-		unblock: func(ctx context.Context, t *Topic) error { return t.append(ctx, t.Shape.ActiveBatches) },
-		changes: true,
+		WaitsFor: "a record",
+		unblock:  func(ctx context.Context, t *Topic) error { return t.append(ctx, t.Shape.ActiveBatches) },
+		changes:  true,
 	}
 }
 

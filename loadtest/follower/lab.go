@@ -29,8 +29,8 @@ type lab struct {
 	broker  *Broker
 	dir     string
 	log     *slog.Logger
-	waits   time.Duration
 	serial  int // of topics and replicas
+	own     []ownTopic
 }
 
 // paths of a follower to its leader.
@@ -122,41 +122,71 @@ type run struct {
 	topic  *Topic
 }
 
-// plan returns all catch-ups of the cases and creates their topics, in the order in which
-// they are done: all of one path and policy after each other.
+// plan returns all catch-ups of the cases, in the order in which they are done: all of one
+// path and policy after each other. It builds their topics, and those for Kafka's own
+// follower.
 func (l *lab) plan(ctx context.Context, cases []Case, shape Shape) ([]run, error) {
 	var runs []run
-	shared := make(map[string]*Topic)
-	building, buildCtx := errgroup.WithContext(ctx)
-	building.SetLimit(buildsAtOnce)
+	b := newBuilder(ctx, l, shape)
 	for _, p := range l.paths() {
 		for _, policy := range []Policy{EarliestLocal, EarliestPendingUpload} {
 			for _, c := range cases {
-				t := shared[c.Name]
-				if t == nil || c.changes {
-					var err error
-					if t, err = l.topic(ctx, c, shape); err != nil {
-						return nil, errors.Join(err, building.Wait())
-					}
-					shared[c.Name] = t
-					building.Go(func() error {
-						if err := c.build(buildCtx, t); err != nil {
-							return fmt.Errorf("case %q: %w", c.Name, err)
-						}
-						return nil
-					})
-				}
-				runs = append(runs, run{c: c, policy: policy, path: p, topic: t})
+				runs = append(runs, run{c: c, policy: policy, path: p, topic: b.topic(c)})
 			}
 		}
 	}
-	return runs, building.Wait()
+	for _, c := range cases {
+		if c.seed == nil {
+			l.own = append(l.own, ownTopic{c: c, topic: b.topic(c)})
+		}
+	}
+	return runs, b.wait()
 }
+
+// builder builds topics, several at the same time.
+type builder struct {
+	lab    *lab
+	shape  Shape
+	group  *errgroup.Group
+	ctx    context.Context
+	shared map[string]*Topic
+	err    error
+}
+
+func newBuilder(ctx context.Context, l *lab, shape Shape) *builder {
+	b := &builder{lab: l, shape: shape, shared: make(map[string]*Topic)}
+	b.group, b.ctx = errgroup.WithContext(ctx)
+	b.group.SetLimit(buildsAtOnce)
+	return b
+}
+
+// topic returns a topic in the state of a case: a new one where a catch-up changes it.
+func (b *builder) topic(c Case) *Topic {
+	if t := b.shared[c.Name]; b.err != nil || t != nil && !c.changes {
+		return t
+	}
+	t, err := b.lab.topic(b.ctx, c, b.shape)
+	if err != nil {
+		b.err = err
+		return nil
+	}
+	b.shared[c.Name] = t
+	b.group.Go(func() error {
+		if err := c.build(b.ctx, t); err != nil {
+			return fmt.Errorf("case %q: %w", c.Name, err)
+		}
+		return nil
+	})
+	return t
+}
+
+// wait waits until all topics are in their state.
+func (b *builder) wait() error { return errors.Join(b.err, b.group.Wait()) }
 
 // topic creates the topic of a case.
 func (l *lab) topic(ctx context.Context, c Case, shape Shape) (*Topic, error) {
 	l.serial++
-	name := fmt.Sprintf("follower-%02d-%s", l.serial, strings.NewReplacer(" ", "-", ",", "").Replace(c.Name))
+	name := topicPrefix + fmt.Sprintf("%02d-%s", l.serial, strings.NewReplacer(" ", "-", ",", "").Replace(c.Name))
 	nodes := c.nodes
 	if nodes == nil {
 		nodes = []int32{leaderNode, playedNode}
@@ -219,13 +249,12 @@ func (l *lab) catchUp(ctx context.Context, r run) (Row, error) {
 	peers := &Peers{Bootstrap: l.bootstrap(r.path), Topic: r.topic.Name, As: l.broker.Identity(), MaxBytes: r.c.maxBytes}
 	defer peers.Close()
 	remote := LocalRemote{Dir: l.cluster.RemoteDir(), Topic: r.topic.Name}
-	f := r.follower(replica, peers, remote)
-	outcome, err := f.CatchUp(ctx)
+	began := time.Now()
+	outcome, err := r.follower(replica, peers, remote).CatchUp(ctx)
 	if err != nil {
 		return Row{}, err
 	}
 	traffic := peers.Traffic()
-	began := time.Now()
 	if err := peers.InSync(ctx, InISR); err != nil {
 		return Row{}, err
 	}
@@ -233,6 +262,9 @@ func (l *lab) catchUp(ctx context.Context, r run) (Row, error) {
 		Case: r.c.Name, Kafka: l.version, Path: string(r.path), Policy: r.policy,
 		Outcome: outcome, Traffic: traffic, InISR: time.Since(began),
 		LogBytes: r.topic.bytesOf(r.topic.LogStart),
+	}
+	if outcome.Waits > outcome.LeaderChanges {
+		row.WaitsFor = r.c.WaitsFor
 	}
 	leader, epoch, err := peers.Leader(ctx)
 	if err != nil {
@@ -271,6 +303,9 @@ func (r run) seed(replica *Replica) error {
 // it: that it waits is what the case shows.
 const waitsBeforeUnblock = 3
 
+// topicPrefix begins the names of all topics.
+const topicPrefix = "follower-"
+
 // backoff is what a replica waits before it fetches again. A broker's
 // replica.fetch.backoff.ms is 1000.
 const backoff = 100 * time.Millisecond
@@ -287,7 +322,7 @@ func (r run) follower(replica *Replica, peers *Peers, remote Remote) *Follower {
 			waits++
 		}
 		if waits == waitsBeforeUnblock && r.c.unblock != nil {
-			waits++
+			waits++ // once
 			return r.c.unblock(ctx, r.topic)
 		}
 		select {
