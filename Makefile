@@ -29,7 +29,7 @@ vet:
 	$(GO) vet ./...
 
 # The end-to-end tests start brokers and take all cores: they run by themselves.
-UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e /loadtest/wholecluster)
+UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e /loadtest/wholecluster -e /loadtest/follower/real)
 
 unit: ## tests that need Go only
 	$(GO) test $(UNIT)
@@ -39,6 +39,7 @@ real: ## tests against real brokers: needs a JDK 17+, Maven, gcc and Python 3
 	@# -v: the figures (comparisons, requests on the wire) are part of the result.
 	$(GO) test -timeout 40m -v ./loadtest/endtoend/...
 	$(GO) test -timeout 20m -v ./loadtest/wholecluster/...
+	$(GO) test -timeout 20m -v ./loadtest/follower/real
 
 race: ## the Go-only tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race $(UNIT)
