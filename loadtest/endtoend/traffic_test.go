@@ -109,8 +109,10 @@ func newProtocolsTraffic(t *testing.T, ctx context.Context, jars kafka.Jars, boo
 		consoleConsumer:      {"--group", topic + "-consumer", "--from-beginning", "--consumer-property", "group.protocol=consumer"},
 		consoleShareConsumer: {"--group", topic + "-share"},
 	} {
-		out := tool(t, ctx, jars, class, append([]string{"--bootstrap-server", bootstrap, "--topic", topic,
-			"--max-messages", "1000", "--timeout-ms", "60000"}, args...)...)
+		out := tool(t, ctx, jars, class, append([]string{
+			"--bootstrap-server", bootstrap, "--topic", topic,
+			"--max-messages", "1000", "--timeout-ms", "60000",
+		}, args...)...)
 		if lines := strings.Count(out, "\n"); lines < 1000 {
 			t.Errorf("%s printed %d records, not 1000", class, lines)
 		}

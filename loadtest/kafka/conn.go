@@ -94,7 +94,7 @@ func (c *Conn) SendBytes(ctx context.Context, b []byte) error {
 // Receive returns the next response frame, size field included. io.EOF means that the
 // other side closed the connection between two frames.
 func (c *Conn) Receive(ctx context.Context) ([]byte, error) {
-	stop := context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) }) // fails once it is closed, as the read then does
 	defer stop()
 	frame, err := readFrame(c.reader)
 	if err != nil && ctx.Err() != nil {

@@ -44,7 +44,7 @@ func (j Jars) ClassPath() string { return filepath.Join(j.Dir, "lib", "*") }
 // lock that parallel test processes share. log gets the progress.
 func Fetch(ctx context.Context, version string, log *slog.Logger) (Jars, error) {
 	if !regexp.MustCompile(`^\d+\.\d+\.\d+$`).MatchString(version) {
-		return Jars{}, fmt.Errorf("Kafka version %q is not of the form 4.1.1", version)
+		return Jars{}, fmt.Errorf("version %q of Kafka is not of the form 4.1.1", version)
 	}
 	if j, err := cached(version); err == nil {
 		return j, nil

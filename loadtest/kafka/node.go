@@ -214,7 +214,7 @@ func (n *Node) waitReady(ctx context.Context) error {
 		return nil
 	}
 	if !n.Running() {
-		err = fmt.Errorf("the broker ended (%v) before it answered: %w", n.running.Err(), err)
+		err = fmt.Errorf("the broker ended before it answered: %w", errors.Join(n.running.Err(), err))
 	}
 	return fmt.Errorf("node %d of Kafka %s: %w\n%s", n.options.NodeID, n.jars.Version, err, logTail(n.LogPath()))
 }

@@ -6,6 +6,7 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -78,7 +79,7 @@ func (j Jars) Run(ctx context.Context, tool Tool) (Result, error) {
 	r := Result{Stdout: stdout.String(), Stderr: stderr.String()}
 	code, ok := exitCode(p.Err())
 	if !ok || ctx.Err() != nil {
-		return r, fmt.Errorf("%s of Kafka %s was cut short: %v (%v)\n%v", tool.Class, j.Version, p.Err(), ctx.Err(), r)
+		return r, fmt.Errorf("%s of Kafka %s was cut short: %w\n%v", tool.Class, j.Version, errors.Join(p.Err(), ctx.Err()), r)
 	}
 	r.ExitCode = code
 	return r, nil

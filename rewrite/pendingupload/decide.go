@@ -51,7 +51,9 @@ func (m *Machine) judge(p *partition, verdict RemoteStorage) {
 		p.outcome = answered
 	case RemoteStorageDisabled:
 		p.outcome = empty
-	default:
+	case RemoteStorageUnknown:
+		fallthrough
+	default: // no verdict at all is unknown too
 		p.outcome = empty
 		m.report.UnknownVerdicts++
 	}

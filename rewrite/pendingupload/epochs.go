@@ -77,7 +77,7 @@ func (p *partition) bound() {
 			return
 		}
 	}
-	s := search{lo: -1, hi: p.looks[lastFetchable].epoch}
+	s := search{lo: -1, hi: p.looks[lastFetchable].epoch, floor: uncovered}
 	for _, k := range []kind{localStart, logStart, highestRemote} {
 		if known := p.looks[k]; known.offset < x {
 			s.lo = max(s.lo, known.epoch)
