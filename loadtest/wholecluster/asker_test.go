@@ -104,7 +104,7 @@ func (s *askers) end(t *testing.T) map[answer]int {
 	s.running.Wait()
 	seen := make(map[answer]int)
 	for _, a := range s.all {
-		t.Logf("node %d: %d rounds, %d answers compared, %d rounds without one because the broker went away",
+		t.Logf("node %d: %d rounds, %d answers compared, %d tries while the broker was away",
 			a.nodeID, a.rounds.Load(), a.compared, a.discarded)
 		for answer, n := range a.seen {
 			seen[answer] += n

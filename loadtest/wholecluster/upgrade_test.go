@@ -22,8 +22,10 @@ func testUpgrade(t *testing.T, ctx context.Context, w *whole) {
 	p := createPending(t, ctx, w, "upgraded")
 	for partition := range int32(pendingPartitions) {
 		// Something uploaded, something not, nothing that moves by itself.
-		p.append(t, ctx, partition, 25+int(partition))
-		p.awaitUpload(t, ctx, partition, 15)
+		for range 2 + partition {
+			p.appendSegment(t, ctx, partition)
+		}
+		p.awaitUpload(t, ctx, partition)
 	}
 	numbers := startNumbered(t, ctx, w, "upgraded")
 	asked := startAskers(t, ctx, w, p.name, pendingPartitions, true)

@@ -231,7 +231,7 @@ public class Calls {
                         errors.incrementAndGet();
                     }
                 });
-                Thread.sleep(5);
+                Thread.sleep(20);
             }
         }
         for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60); seen.size() < sent && System.nanoTime() < end; )
@@ -250,6 +250,7 @@ public class Calls {
                 long began = System.currentTimeMillis();
                 var answer = admin.listOffsets(Map.of(tp, OffsetSpec.earliestPendingUpload())).partitionResult(tp).get();
                 System.out.printf("%d %d %d %d %d%n", began, System.currentTimeMillis(), p, answer.offset(), answer.leaderEpoch().orElse(-1));
+                Thread.sleep(20);
             }
         }
     }
