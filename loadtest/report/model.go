@@ -29,7 +29,7 @@ type Run struct {
 	Interrupted bool        `json:"interrupted,omitempty"`
 	Environment Environment `json:"environment"`
 	Scenario    Scenario    `json:"scenario"`
-	// Rounds is how many turns each target was to have in each phase.
+	// Rounds is how many turns each target was to have in each phase, at most.
 	Rounds  int      `json:"rounds"`
 	Targets []Target `json:"targets"`
 	// Marks are the faults, in the order of At.
@@ -166,6 +166,8 @@ type Workload struct {
 	// Latency is what the latencies are of, such as "from the time a record was due until
 	// it was acknowledged"; empty when there are none.
 	Latency string `json:"latency,omitempty"`
+	// Planned is how many rounds there were to be; 0: as many as the Run has.
+	Planned int `json:"planned_rounds,omitempty"`
 	// Rounds in their order.
 	Rounds []Round `json:"rounds"`
 }

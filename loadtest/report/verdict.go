@@ -141,6 +141,7 @@ func faults(where string, w *Workload) []string {
 // holes returns a sentence for what was not measured.
 func holes(where string, w *Workload, rounds int) []string {
 	var found []string
+	rounds = cmp.Or(w.Planned, rounds)
 	if len(w.Rounds) < rounds {
 		found = append(found, fmt.Sprintf("%s: %d of %d rounds", where, len(w.Rounds), rounds))
 	}
