@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -107,7 +108,7 @@ func Run(ctx context.Context, o Options) (*report.Run, error) {
 		err = nil
 	}
 	if err != nil {
-		r.report.Missing = append(r.report.Missing, "the run ended early: "+err.Error())
+		r.report.Missing = append(r.report.Missing, oneLine("the run ended early: "+strings.TrimSuffix(err.Error(), ".")))
 	}
 	slices.SortStableFunc(r.report.Marks, func(a, b report.Mark) int { return a.At.Compare(b.At) })
 	r.report.Verdict = report.Judge(r.report)
@@ -365,6 +366,7 @@ func (u *turn) reportTurn(w *watch) {
 			round := m.meter.round(u.round)
 			round.Counts.Add(m.counts)
 			if t.Workload(m.workload.Name) == nil {
+				m.workload.Planned = u.phase.Rounds
 				t.Workloads = append(t.Workloads, m.workload)
 			}
 			into := t.Workload(m.workload.Name)
