@@ -81,7 +81,7 @@ func mineOf(partitions, i, n int) []int32 {
 // poll takes what has arrived, or waits for it until ctx ends.
 func (c *consumer) poll(ctx context.Context) (int, error) {
 	fetches := c.client.PollRecords(ctx, c.most())
-	if err := fetchError(ctx, fetches); err != nil {
+	if err := fetchError(ctx, fetches, c.gauge); err != nil {
 		return 0, err
 	}
 	now, count := time.Now(), 0
@@ -122,14 +122,17 @@ func (c *consumer) most() int {
 }
 
 // fetchError is what is wrong for good. A client tells of more, which it tries again:
-// brokers that restart, leaders that move.
-func fetchError(ctx context.Context, fetches kgo.Fetches) error {
+// brokers that restart, leaders that move, remote storage that is not up yet, which
+// brokers answer with UNKNOWN_SERVER_ERROR.
+func fetchError(ctx context.Context, fetches kgo.Fetches, g *gauge) error {
 	for _, e := range fetches.Errors() {
 		var k *kerr.Error
 		var session *kgo.ErrGroupSession // the group is joined again
 		switch {
 		case ctx.Err() != nil, errors.Is(e.Err, context.DeadlineExceeded):
-		case errors.As(e.Err, &k) && k.Retriable, errors.As(e.Err, &session):
+		case errors.As(e.Err, &k) && (k.Retriable || k == kerr.UnknownServerError), errors.As(e.Err, &session):
+			g.retry()
+			pause(ctx, nil, 20*time.Millisecond)
 		case errors.Is(e.Err, kgo.ErrClientClosed):
 			return e.Err
 		default:

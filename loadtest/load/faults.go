@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,10 +82,10 @@ func (u *turn) repeat(ctx context.Context, spec *FaultAt, start time.Time) {
 		f, _ := u.fault(spec)
 		u.Progress.Say("%s: fault %s begins", u.target.spec.Name, spec.Kind)
 		mark, err := fault.Play(ctx, f, time.Duration(spec.For))
-		mark.Target = u.target.spec.Name
+		mark.Target, mark.Text = u.target.spec.Name, oneLine(mark.Text)
 		u.mark(mark)
 		if err != nil && ctx.Err() == nil {
-			u.note(fmt.Sprintf("target %s: %v", mark.Target, err))
+			u.note(oneLine(fmt.Sprintf("target %s: %v", mark.Target, err)))
 		}
 		if spec.Every == 0 {
 			return
@@ -175,3 +176,15 @@ func (r restartable) Stop(ctx context.Context) error { return r.stop(ctx) }
 
 // Start is fault.Restartable.
 func (r restartable) Start(ctx context.Context) error { return r.start(ctx) }
+
+// oneLine is the start of a text that may be long: errors of brokers bring their log.
+func oneLine(text string) string {
+	text, _, cut := strings.Cut(text, "\n")
+	if len(text) > 300 {
+		text, cut = text[:300], true
+	}
+	if cut {
+		text += " ..."
+	}
+	return text
+}

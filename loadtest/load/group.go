@@ -105,7 +105,7 @@ func (m *member) end(ctx context.Context) error {
 func (g *group) consume(ctx context.Context, client *kgo.Client) error {
 	for ctx.Err() == nil {
 		fetches := client.PollFetches(ctx)
-		if err := fetchError(ctx, fetches); err != nil {
+		if err := fetchError(ctx, fetches, g.gauge); err != nil {
 			return err
 		}
 		now := time.Now()

@@ -102,7 +102,7 @@ func (p *producer) options() []kgo.Opt {
 func (p *producer) done(s *slot, err error) {
 	now := time.Now()
 	switch {
-	case err != nil && p.life.Err() == nil && !errors.Is(err, kgo.ErrAborting):
+	case err != nil && p.life.Err() == nil && !errors.Is(err, kgo.ErrAborting) && !errors.Is(err, kgo.ErrClientClosed):
 		p.failed.CompareAndSwap(nil, &err)
 		p.gauge.fail(s.due, now)
 	case err == nil:

@@ -206,7 +206,7 @@ type Bound struct {
 
 // Parse reads a scenario. An *Error has every fault of it; file is what they name it.
 func Parse(file string, source []byte) (*Scenario, error) {
-	tree, err := parser.ParseBytes(source, 0)
+	tree, err := parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, &Error{File: file, Faults: []Fault{syntaxFault(err)}}
 	}

@@ -109,7 +109,9 @@ func (v *validator) clusterFaults(path string, c *Cluster) {
 
 func (v *validator) targetFaults(path string, t *Target) {
 	v.need(path+".kind", t.Kind != "", "direct, tiergate, haproxy, nginx or external")
-	v.name(path+".name", t.Name)
+	if t.Kind != "" {
+		v.name(path+".name", t.Name) // by default it is the kind
+	}
 	v.named(path+".cluster", t.Cluster, "cluster", v.isCluster)
 	v.named(path+".baseline", t.Baseline, "target", v.isTarget)
 	v.need(path+".bootstrap", t.Kind != TargetExternal || len(t.Bootstrap) > 0, "addresses of the external target")
@@ -122,8 +124,8 @@ func (v *validator) targetFaults(path string, t *Target) {
 			v.fault(path+"."+key, "is not for kind: %s", t.Kind)
 		}
 	}
-	if c := v.scenario.cluster(t.Cluster); c != nil && c.Kind != ClusterReal && (t.Kind == TargetHAProxy || t.Kind == TargetNginx) {
-		v.fault(path, "%s rewrites no addresses, so it needs a broker that advertises its port: wanted a cluster of kind: real", t.Kind)
+	if c := v.scenario.cluster(t.Cluster); c != nil && c.Kind != ClusterReal && t.atBrokersAddress() {
+		v.fault(path, "rewrites no addresses, so it needs a broker that advertises its port: wanted a cluster of kind: real")
 	}
 }
 
