@@ -104,7 +104,7 @@ type walker interface {
 // pump moves bytes until one side would block, the flow stalls, or the budget is used.
 // An error is a fault of the protocol that must end the session.
 func (f *flow) pump() error {
-	budget := pumpBudget
+	budget := f.session.loop.budget
 	for {
 		f.to.flush()
 		switch {
@@ -388,7 +388,7 @@ func (f *flow) finish(err error) {
 // the last response.
 func (f *flow) discard() {
 	f.carry, f.held = nil, nil
-	for budget := pumpBudget; f.from.mayRead() && !f.from.ended && budget > 0; {
+	for budget := f.session.loop.budget; f.from.mayRead() && !f.from.ended && budget > 0; {
 		n, err := f.from.read(f.session.loop.buf)
 		if err != nil {
 			f.done = true

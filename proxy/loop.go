@@ -40,6 +40,8 @@ type loop struct {
 	// turns are flows that used their budget up. They go on after the events of the
 	// round that runs. spare is the slice that turns was before.
 	turns, spare []*flow
+	// budget is pumpBudget, but in tests of turns.
+	budget int
 	// now is the time of the last tick: coarse, and free to read.
 	now      time.Time
 	draining bool
@@ -54,7 +56,7 @@ func newLoop(s *Server) (*loop, error) {
 		return nil, fmt.Errorf("open poller: %w", err)
 	}
 	l := &loop{
-		server: s, poller: poller, now: time.Now(),
+		server: s, poller: poller, budget: pumpBudget, now: time.Now(),
 		conns: map[int]*conn{}, sessions: map[*session]struct{}{},
 		pipes: pipes{limit: s.opts.MaxPipes / s.opts.Loops},
 		buf:   make([]byte, bufferSize), cipherIn: make([]byte, readSize),
