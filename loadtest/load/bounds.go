@@ -82,8 +82,7 @@ const (
 func (a *answers) check(before, after state, tiered bool, c calm) string {
 	low, high := before.first(), after.first()
 	if c == disturbed {
-		low = before.start.offset
-		high = max(high, before.first())
+		low, high = before.start.offset, after.last.offset
 	}
 	named := a.count > a.none
 	switch {

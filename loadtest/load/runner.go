@@ -326,8 +326,10 @@ func (u *turn) play(ctx context.Context) (*watch, error) {
 	}
 	w := newWatch(u)
 	wait := func() error {
-		if err := w.wait(ctx, running, -time.Duration(u.phase.WarmUp)); err != nil {
-			return err
+		if u.phase.WarmUp > 0 {
+			if err := w.wait(ctx, running, -time.Duration(u.phase.WarmUp)); err != nil || ctx.Err() != nil {
+				return err
+			}
 		}
 		w.begin()
 		u.faults = u.startFaults(running, w.start)

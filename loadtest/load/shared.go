@@ -89,9 +89,7 @@ func (t *sharedTopic) fill(ctx context.Context, c *cluster) error {
 		return err
 	}
 	defer p.client.Close()
-	if t.spec.Partitions > 100 {
-		p.burst = 1
-	}
+	p.burst = max(1, min(p.burst, int64(t.spec.Records/t.spec.Partitions)))
 	for range t.spec.Records {
 		if p.one(ctx, nil, nil) == nil {
 			return ctx.Err()
