@@ -43,10 +43,20 @@ type page struct {
 type pageSection struct {
 	Title  string
 	Text   string
+	Items  []string
 	Tables []pageTable
-	// Plots says that the script puts plots there: it is the title of their section.
-	Plots string
+	Plots  []pagePlots
 }
+
+// pagePlots is a group of plots. Those of several workloads have a title, and are folded
+// when there are many.
+type pagePlots struct {
+	Group, Title string
+	Folded       bool
+}
+
+// unfolded is how many groups of plots a section may have that are all shown.
+const unfolded = 3
 
 // pageTable is a table whose columns of numbers are aligned to the right.
 type pageTable struct {
@@ -77,36 +87,31 @@ func HTML(w io.Writer, r *Run) error {
 	return nil
 }
 
-// pageSections puts the plots below the sections of the same title; those that have none
-// come after the last section that has plots, as workloads do, or first.
+// pageSections leaves out what has nothing to show.
 func pageSections(sections []section, all plots) []pageSection {
-	rest := map[string]bool{}
-	for _, s := range all.Sections {
-		rest[s.Title] = true
-	}
 	var pages []pageSection
-	last := 0
 	for _, s := range sections {
-		p := pageSection{Title: s.title, Text: s.text}
+		p := pageSection{Title: s.title, Text: s.text, Items: s.items}
 		for _, t := range s.tables {
 			if len(t.Rows) > 0 {
 				p.Tables = append(p.Tables, t.page())
 			}
 		}
-		pages = append(pages, p)
-		if rest[s.title] {
-			pages[len(pages)-1].Plots = s.title
-			delete(rest, s.title)
-			last = len(pages)
+		for _, name := range s.plots {
+			if !all.has(name) {
+				continue
+			}
+			group := pagePlots{Group: name, Folded: len(s.plots) > unfolded}
+			if len(s.plots) > 1 {
+				group.Title = name
+			}
+			p.Plots = append(p.Plots, group)
+		}
+		if len(p.Tables) > 0 || len(p.Plots) > 0 {
+			pages = append(pages, p)
 		}
 	}
-	var others []pageSection
-	for _, s := range all.Sections {
-		if rest[s.Title] {
-			others = append(others, pageSection{Title: s.Title, Plots: s.Title})
-		}
-	}
-	return append(pages[:last:last], append(others, pages[last:]...)...)
+	return pages
 }
 
 func (t Table) page() pageTable {

@@ -90,22 +90,22 @@ func TestLibraryIsTheOneNamed(t *testing.T) {
 func TestPageShowsTheTables(t *testing.T) {
 	page := pageOf(t, handmade())
 	for _, want := range []string{
-		"<h1>Load test: handmade</h1>", `<div class="verdict passed">`, "<h2>produce-1k</h2>",
-		`<td class="">tiergate</td><td class="number">190</td><td class="number">190,000</td><td class="number">1.10</td>`,
-		"<pre>name: handmade\nrounds: 3 # &lt;/script&gt;&lt;b&gt;\n</pre>", `<div class="plots" data-plots="CPU and memory"></div>`,
+		"<h1>Load test: handmade</h1>", `<div class="verdict passed">`, "<h2>throughput</h2>", "<li>produce-1k: 4 producers of records of 1 KiB. Latency is",
+		`<td class="">produce-1k</td><td class="">tiergate</td><td class="number">190</td><td class="number">190,000</td><td class="number">1.10</td>`,
+		"<pre>name: handmade\nrounds: 3 # &lt;/script&gt;&lt;b&gt;\n</pre>", `<div class="plots" data-plots=" usage"></div>`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
-	order := regexp.MustCompile(`(?:<h2>|data-plots=")([^<"]+)`).FindAllStringSubmatch(page, -1)
+	order := regexp.MustCompile(`(?:<h2>|<summary>|data-plots=")([^<"]+)`).FindAllStringSubmatch(page, -1)
 	var titles []string
 	for _, match := range order {
 		titles = append(titles, match[1])
 	}
 	want := []string{
-		"Bounds", "produce-1k", "produce-1k", "look-ups", "look-ups", "CPU and memory", "CPU and memory",
-		"Metrics of the proxies", "Metrics of the proxies", "Followers", "Verification", "Faults", "Targets", "Scenario",
+		"Bounds", "throughput", "produce-1k", "produce-1k", "look-ups", "look-ups", "CPU and memory", " usage",
+		"Metrics of the proxies", " metrics", "Followers", "Verification", "Faults", "Targets", "Scenario",
 	}
 	if !slices.Equal(titles, want) {
 		t.Errorf("headings and plots: %q, want %q", titles, want)
@@ -114,8 +114,8 @@ func TestPageShowsTheTables(t *testing.T) {
 
 // drawn is what the script reads.
 type drawn struct {
-	Sections []struct {
-		Title string
+	Groups []struct {
+		Name  string
 		Plots []struct {
 			Title, Unit, Kind string
 			Series            []struct {
@@ -159,10 +159,10 @@ func TestPlots(t *testing.T) {
 	counter.Points = []MetricPoint{{0, 10}, {1, 5}, {2, 25}}
 	d := plotsOf(t, pageOf(t, r))
 	var lines []string
-	for _, s := range d.Sections {
-		for _, p := range s.Plots {
+	for _, g := range d.Groups {
+		for _, p := range g.Plots {
 			for _, line := range p.Series {
-				lines = append(lines, fmt.Sprintf("%s / %s / %s / %s %d: %s | %s", s.Title, p.Title, p.Unit, line.Label, line.Colour, numbers(line.X), numbers(line.Y)))
+				lines = append(lines, fmt.Sprintf("%s / %s / %s / %s %d: %s | %s", g.Name, p.Title, p.Unit, line.Label, line.Colour, numbers(line.X), numbers(line.Y)))
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func TestPlots(t *testing.T) {
 func TestPlotsOfHostileNames(t *testing.T) {
 	r := handmade()
 	r.Targets[1].Name = `</script><script>alert("1")`
-	for _, line := range plotsOf(t, pageOf(t, r)).Sections[0].Plots[0].Series {
+	for _, line := range plotsOf(t, pageOf(t, r)).Groups[0].Plots[0].Series {
 		if line.Label == r.Targets[1].Name {
 			return
 		}

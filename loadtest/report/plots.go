@@ -14,15 +14,21 @@ import (
 
 // plots is what the script of the page draws.
 type plots struct {
-	// Sections have the plots below a heading of the page.
-	Sections []plotSection `json:"sections"`
-	Bands    []band        `json:"bands"`
+	Groups []plotGroup `json:"groups"`
+	Bands  []band      `json:"bands"`
 }
 
-type plotSection struct {
-	Title string `json:"title"`
+// plotGroup is named after a workload, or one of the names below.
+type plotGroup struct {
+	Name  string `json:"name"`
 	Plots []plot `json:"plots"`
 }
+
+// Groups of plots that are of no workload: no workload has such a name.
+const (
+	usagePlots   = " usage"
+	metricsPlots = " metrics"
+)
 
 // plotKind says what the axes are.
 type plotKind string
@@ -79,7 +85,7 @@ func (s *sequence) add(x, y float64) {
 
 // plots returns all plots of the run.
 func (r *Run) plots() plots {
-	p := plots{Bands: []band{}, Sections: []plotSection{}}
+	p := plots{Bands: []band{}, Groups: []plotGroup{}}
 	for _, m := range r.Marks {
 		from := m.At.Sub(r.Started).Seconds()
 		b := band{From: from, Until: from, Kind: m.Kind}
@@ -89,22 +95,27 @@ func (r *Run) plots() plots {
 		p.Bands = append(p.Bands, b)
 	}
 	for _, name := range r.workloadNames() {
-		p.add(name, r.workPlot(name, FigureThroughput), r.workPlot(name, FigureRate), r.latencyPlot(name), r.distributionPlot(name))
+		p.add(name, r.workPlot(name), r.latencyPlot(name), r.distributionPlot(name))
 	}
-	p.add("CPU and memory", r.cpuPlot(), r.memoryPlot())
-	p.add("Metrics of the proxies", r.metricPlots()...)
+	p.add(usagePlots, r.cpuPlot(), r.memoryPlot())
+	p.add(metricsPlots, r.metricPlots()...)
 	return p
 }
 
-// add adds a section with those plots that have anything to show, if there are any.
-func (p *plots) add(title string, all ...plot) {
+// has says whether there is a group of that name.
+func (p *plots) has(name string) bool {
+	return slices.ContainsFunc(p.Groups, func(g plotGroup) bool { return g.Name == name })
+}
+
+// add adds a group of those plots that have anything to show, if there are any.
+func (p *plots) add(name string, all ...plot) {
 	all = slices.DeleteFunc(all, func(one plot) bool {
 		return !slices.ContainsFunc(one.Series, func(s sequence) bool {
 			return slices.ContainsFunc(s.Y, func(v value) bool { return v > 0 || v < 0 })
 		})
 	})
 	if len(all) > 0 {
-		p.Sections = append(p.Sections, plotSection{title, all})
+		p.Groups = append(p.Groups, plotGroup{name, all})
 	}
 }
 
@@ -128,10 +139,14 @@ func (r *Run) overRounds(target int, workload, label string, at func(*Round, Poi
 	return s
 }
 
-func (r *Run) workPlot(workload string, f Figure) plot {
-	p := plot{Title: "Throughput", Unit: f.Unit(), Kind: overTime}
-	if f == FigureRate {
-		p.Title = upperFirst(cmp.Or(r.any(workload).Operation, "operations")) + " per second"
+// workPlot shows bytes per second, or operations where there are no bytes.
+func (r *Run) workPlot(workload string) plot {
+	f, p := FigureRate, plot{Kind: overTime}
+	p.Title = upperFirst(cmp.Or(r.any(workload).Operation, "operations")) + " per second"
+	for i := range r.Targets {
+		if r.Targets[i].Spread(workload, FigureThroughput).Max > 0 {
+			f, p.Title, p.Unit = FigureThroughput, "Throughput", FigureThroughput.Unit()
+		}
 	}
 	for i := range r.Targets {
 		p.Series = append(p.Series, r.overRounds(i, workload, r.Targets[i].Name, func(round *Round, p Point) float64 {

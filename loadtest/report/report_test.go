@@ -14,8 +14,9 @@ import (
 var (
 	// update writes what the tests want anew: look at the difference.
 	update = flag.Bool("update", false, "write testdata")
-	// keep writes a page to look at.
+	// keep writes a page to look at, of a made-up run or of one from a file.
 	keep = flag.String("keep", "", "folder to write report.html, report.json and report.md of a lifelike run to")
+	from = flag.String("from", "", "with -keep: the JSON file of another run")
 )
 
 // golden compares text with a file of testdata.
@@ -55,6 +56,17 @@ func TestKeep(t *testing.T) {
 	}
 	if *keep == "" {
 		return
+	}
+	if *from != "" {
+		other, err := ReadFile(*from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page.Reset()
+		if err := HTML(&page, other); err != nil {
+			t.Fatal(err)
+		}
+		r = other
 	}
 	for name, content := range map[string][]byte{"report.html": page.Bytes(), "report.json": data.Bytes(), "report.md": []byte(Text(r))} {
 		if err := os.WriteFile(filepath.Join(*keep, name), content, 0o644); err != nil {

@@ -15,18 +15,22 @@ import (
 type section struct {
 	title string
 	text  string
+	// items are sentences in a list, below the text.
+	items []string
 	// tables in their order; a table without rows is left out.
 	tables []Table
+	// plots are the groups of plots that belong to it.
+	plots []string
 }
 
 // headline is what stands above all sections: one sentence a line, with full stops.
 func (r *Run) headline() []string {
-	lines := []string{
+	return []string{
 		fmt.Sprintf("%s, %s, with load test %s: %s of %s.", r.Started.UTC().Format("2006-01-02 15:04 UTC"), duration(r.Seconds),
 			cmp.Or(r.Tool, "of unknown version"), count(r.Rounds, "round"), count(len(r.Targets), "target")),
 		r.Environment.words() + ".",
+		"Figures are medians over rounds, max and peak the most of all; ratios are within a round, in brackets the least and the most of them.",
 	}
-	return lines
 }
 
 func count(n int, what string) string {
@@ -72,9 +76,10 @@ func (r *Run) sections() []section {
 	if t := r.boundsTable(); len(t.Rows) > 0 {
 		all = append(all, section{title: "Bounds", tables: []Table{t}})
 	}
-	for _, name := range r.workloadNames() {
-		all = append(all, r.workloadSection(name))
+	for _, names := range r.phases() {
+		all = append(all, r.phaseSection(names))
 	}
+	all = append(all, section{title: "CPU and memory", plots: []string{usagePlots}}, section{title: "Metrics of the proxies", plots: []string{metricsPlots}})
 	for _, t := range r.Tables {
 		all = append(all, section{title: t.Title, text: t.Text, tables: []Table{{Head: t.Head, Rows: t.Rows}}})
 	}
@@ -115,71 +120,160 @@ func (r *Run) any(workload string) *Workload {
 	return nil
 }
 
-func (r *Run) workloadSection(name string) section {
-	w := r.any(name)
-	s := section{title: name, tables: []Table{r.figuresTable(name), r.ratiosTable(name)}}
-	var sentences []string
-	if w.Text != "" {
-		sentences = append(sentences, upperFirst(w.Text)+".")
+// phases returns the names of the workloads of each phase.
+func (r *Run) phases() [][]string {
+	var all [][]string
+	at := map[string]int{}
+	for _, name := range r.workloadNames() {
+		phase := r.any(name).Phase
+		if _, ok := at[phase]; !ok {
+			at[phase] = len(all)
+			all = append(all, nil)
+		}
+		all[at[phase]] = append(all[at[phase]], name)
 	}
-	if w.Latency != "" {
-		sentences = append(sentences, "Latency is "+w.Latency+".")
+	return all
+}
+
+// phaseSection shows the workloads of a phase.
+func (r *Run) phaseSection(names []string) section {
+	first := r.any(names[0])
+	s := section{title: first.Phase, plots: names}
+	if len(names) == 1 {
+		s.text = first.sentences()
+		if first.Name != first.Phase {
+			s.title = strings.TrimPrefix(first.Phase+": "+first.Name, ": ")
+		}
+		s.tables = []Table{r.figuresTable(names, Figures()), r.ratiosTable(names)}
+		return s
 	}
-	if others := r.together(w); len(others) > 0 {
-		sentences = append(sentences, "At the same time: "+strings.Join(others, ", ")+"; CPU and memory are those of all of them together.")
+	s.text = fmt.Sprintf("%d workloads at the same time. CPU and memory are those of all of them together.", len(names))
+	for _, name := range names {
+		s.items = append(s.items, strings.TrimSpace(name+": "+r.any(name).sentences()))
 	}
-	sentences = append(sentences, "Figures are medians over rounds, max and peak the most of all; ratios are within a round, in brackets the least and the most of them.")
-	s.text = strings.Join(sentences, " ")
+	work, used := Figures(), Figures()
+	work = slices.DeleteFunc(work, Figure.used)
+	used = slices.DeleteFunc(used, func(f Figure) bool { return !f.used() })
+	s.tables = []Table{r.figuresTable(names, work), r.ratiosTable(names), r.usedTable(names, used)}
 	return s
 }
 
-// together returns the workloads that ran at the same time as another.
-func (r *Run) together(w *Workload) []string {
-	var names []string
-	for _, name := range r.workloadNames() {
-		if other := r.any(name); other.Phase == w.Phase && name != w.Name {
-			names = append(names, name)
-		}
+// sentences say what the workload is.
+func (w *Workload) sentences() string {
+	var all []string
+	if w.Text != "" {
+		all = append(all, upperFirst(w.Text)+".")
 	}
-	return names
+	if w.Latency != "" {
+		all = append(all, "Latency is "+w.Latency+".")
+	}
+	return strings.Join(all, " ")
 }
 
-// figuresTable has a row for each target and a column for each figure that one has.
-func (r *Run) figuresTable(workload string) Table {
-	w := r.any(workload)
-	table := Table{Head: []string{"target"}, Rows: make([][]string, len(r.Targets))}
-	for i, t := range r.Targets {
-		table.Rows[i] = []string{t.Name}
+// rowsOf begins a table with a row for each workload of each target that wanted says yes to.
+func (r *Run) rowsOf(names []string, wanted func(*Target) bool) (table Table, rows []row) {
+	if len(names) > 1 {
+		table.Head = []string{"workload"}
 	}
-	for _, f := range Figures() {
-		column := make([]string, len(r.Targets))
-		there := false
+	table.Head = append(table.Head, "target")
+	for _, name := range names {
 		for i := range r.Targets {
-			s := r.Targets[i].Spread(workload, f)
-			v := s.Median
-			if f == FigureMax || f == FigurePeakRSS {
-				v = s.Max
+			t := &r.Targets[i]
+			if t.Workload(name) == nil || !wanted(t) {
+				continue
 			}
-			there = there || s.Known() && v > 0
-			column[i] = f.Number(v)
+			rows = append(rows, row{t, name})
+			cells := []string{t.Name}
+			if len(names) > 1 {
+				cells = []string{name, t.Name}
+			}
+			table.Rows = append(table.Rows, cells)
 		}
-		if !there || f == FigureCPUPerGB && !slices.Contains(table.Head, "MB/s") {
+	}
+	return table, rows
+}
+
+// row is what a row of a table is about.
+type row struct {
+	target   *Target
+	workload string
+}
+
+// column adds a column, unless there is nothing in it: cell is false where a row has nothing.
+func (t *Table) column(head string, rows []row, cell func(row) (string, bool)) {
+	column := make([]string, len(rows))
+	some := false
+	for i := range rows {
+		text, there := cell(rows[i])
+		column[i] = text
+		some = some || there
+	}
+	if !some {
+		return
+	}
+	t.Head = append(t.Head, head)
+	for i := range column {
+		t.Rows[i] = append(t.Rows[i], column[i])
+	}
+}
+
+func everyTarget(*Target) bool { return true }
+
+// figuresTable has a row for each workload and target, and a column for each figure that
+// one of them has.
+func (r *Run) figuresTable(names []string, figures []Figure) Table {
+	table, rows := r.rowsOf(names, everyTarget)
+	for _, f := range figures {
+		if f == FigureCPUPerGB && !slices.Contains(table.Head, "MB/s") {
 			continue
 		}
-		table.Head = append(table.Head, r.head(w, f))
-		for i := range column {
-			table.Rows[i] = append(table.Rows[i], column[i])
+		table.column(r.head(names, f), rows, func(row row) (string, bool) { return row.target.cell(row.workload, f) })
+	}
+	return table
+}
+
+// cell shows a figure, and says whether there is anything to show.
+func (t *Target) cell(workload string, f Figure) (string, bool) {
+	s := t.Spread(workload, f)
+	v := s.Median
+	if f == FigureMax || f == FigurePeakRSS {
+		v = s.Max
+	}
+	if !s.Known() || v == 0 && (f == FigureThroughput || f == FigureRate) {
+		return none, s.Known() && f == FigureRate
+	}
+	return f.Number(v), true
+}
+
+// usedTable has a row for each target: what its processes used for all workloads together.
+func (r *Run) usedTable(names []string, figures []Figure) Table {
+	table := Table{Head: []string{"target"}}
+	var rows []row
+	for i := range r.Targets {
+		t := &r.Targets[i]
+		// All of them have the same: that of the first one that the target has.
+		at := slices.IndexFunc(names, func(name string) bool { return t.Workload(name) != nil })
+		if at >= 0 && t.Kind != TargetDirect {
+			rows = append(rows, row{t, names[at]})
+			table.Rows = append(table.Rows, []string{t.Name})
 		}
 	}
-	table.Rows = slices.DeleteFunc(table.Rows, func(row []string) bool { return r.Target(row[0]).Workload(workload) == nil })
+	for _, f := range figures {
+		table.column(r.head(names, f), rows, func(row row) (string, bool) { return row.target.cell(row.workload, f) })
+	}
+	if len(table.Head) == 1 {
+		return Table{}
+	}
 	return table
 }
 
 // head is the figure in the head of a column.
-func (r *Run) head(w *Workload, f Figure) string {
-	what := cmp.Or(w.Operation, "operations")
-	if f == FigureCPUPerMillion && len(r.together(w)) > 0 {
-		what = "operations" // of all of them
+func (r *Run) head(names []string, f Figure) string {
+	what := cmp.Or(r.any(names[0]).Operation, "operations")
+	for _, name := range names {
+		if r.any(name).Operation != what {
+			what = "operations"
+		}
 	}
 	switch f {
 	case FigureThroughput:
@@ -205,20 +299,19 @@ func (r *Run) head(w *Workload, f Figure) string {
 }
 
 // ratiosTable compares each target with its baseline in the same round.
-func (r *Run) ratiosTable(workload string) Table {
-	type column struct {
+func (r *Run) ratiosTable(names []string) Table {
+	signed := func(us float64) string {
+		if us >= 0 {
+			return "+" + number(us/1e3)
+		}
+		return number(us / 1e3)
+	}
+	columns := []struct {
 		head   string
 		figure Figure
 		of     func(target, against, workload string, f Figure) Spread
 		show   func(float64) string
-	}
-	signed := func(us float64) string {
-		if us < 0 {
-			return "-" + number(-us/1e3)
-		}
-		return "+" + number(us/1e3)
-	}
-	columns := []column{
+	}{
 		{"throughput", FigureThroughput, r.Ratio, ratioText},
 		{"operations", FigureRate, r.Ratio, ratioText},
 		{"p50", FigureP50, r.Ratio, ratioText},
@@ -228,29 +321,14 @@ func (r *Run) ratiosTable(workload string) Table {
 		{"CPU per GB", FigureCPUPerGB, r.Ratio, ratioText},
 		{"CPU per operation", FigureCPUPerMillion, r.Ratio, ratioText},
 	}
-	table := Table{Head: []string{"target", "beside"}}
-	for i := range r.Targets {
-		if t := &r.Targets[i]; t.Baseline != "" && t.Workload(workload) != nil {
-			table.Rows = append(table.Rows, []string{t.Name, t.Baseline})
-		}
-	}
+	table, rows := r.rowsOf(names, func(t *Target) bool { return t.Baseline != "" })
+	table.column("beside", rows, func(row row) (string, bool) { return row.target.Baseline, true })
 	for _, c := range columns {
-		cells := make([]string, len(table.Rows))
-		there := false
-		for i, row := range table.Rows {
-			s := c.of(row[0], row[1], workload, c.figure)
-			cells[i] = none
-			if s.Known() {
-				there, cells[i] = true, s.text(c.show)
-			}
-		}
-		again := c.figure == FigureRate && slices.Contains(table.Head, "throughput")
-		if there && !again {
-			table.Head = append(table.Head, c.head)
-			for i := range cells {
-				table.Rows[i] = append(table.Rows[i], cells[i])
-			}
-		}
+		table.column(c.head, rows, func(row row) (string, bool) {
+			s := c.of(row.target.Name, row.target.Baseline, row.workload, c.figure)
+			again := c.figure == FigureRate && row.target.Spread(row.workload, FigureThroughput).Max > 0
+			return s.text(c.show), s.Known() && !again
+		})
 	}
 	return table
 }

@@ -5,6 +5,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -19,10 +20,14 @@ func Text(r *Run) string {
 	fmt.Fprintf(&b, "\n**%s**\n", r.Verdict.Outcome.Words())
 	writeList(&b, r.Verdict.Reasons)
 	for _, s := range r.sections() {
+		if s.text == "" && !slices.ContainsFunc(s.tables, func(t Table) bool { return len(t.Rows) > 0 }) {
+			continue // has plots only
+		}
 		fmt.Fprintf(&b, "\n## %s\n", s.title)
 		if s.text != "" {
 			fmt.Fprintf(&b, "\n%s\n", s.text)
 		}
+		writeItems(&b, s.items)
 		for _, t := range s.tables {
 			if len(t.Rows) > 0 {
 				fmt.Fprintf(&b, "\n%s", t.markdown())
@@ -39,12 +44,21 @@ func (r *Run) title() string {
 	return "Load test: " + r.Scenario.Name
 }
 
+// writeList writes sentences without full stops.
 func writeList(b *strings.Builder, sentences []string) {
-	if len(sentences) > 0 {
+	items := make([]string, len(sentences))
+	for i, s := range sentences {
+		items[i] = s + "."
+	}
+	writeItems(b, items)
+}
+
+func writeItems(b *strings.Builder, items []string) {
+	if len(items) > 0 {
 		b.WriteByte('\n')
 	}
-	for _, s := range sentences {
-		fmt.Fprintf(b, "- %s.\n", s)
+	for _, s := range items {
+		fmt.Fprintf(b, "- %s\n", s)
 	}
 }
 

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Draws the plots of a report: page.html has their data in #plots, and an element with
-// data-plots for each section.
+// data-plots for each group.
 "use strict";
 (() => {
-  const {sections, bands} = JSON.parse(document.getElementById("plots").textContent);
+  const {groups, bands} = JSON.parse(document.getElementById("plots").textContent);
   const root = document.documentElement;
   const printWidth = 320;
   const height = 220;
@@ -122,8 +122,8 @@
   }
 
   for (const place of document.querySelectorAll("[data-plots]")) {
-    const section = sections.find(s => s.title === place.dataset.plots);
-    for (const plot of section ? section.plots : []) {
+    const group = groups.find(g => g.name === place.dataset.plots);
+    for (const plot of group ? group.plots : []) {
       const host = document.createElement("div");
       host.className = "plot";
       place.append(host);
