@@ -12,13 +12,14 @@ FUZZTIME  ?= 30s
 # Tools are pinned here and run through the module proxy; they are not in go.mod.
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo test unit real race stress lint vet fuzz bench microbench dist check clean
+.PHONY: help build demo test unit real race stress lint vet fuzz bench microbench load dist check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## one static binary: bin/tiergate
+build: ## static binaries: bin/tiergate and bin/tiergate-loadtest
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tiergate ./cmd/tiergate
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tiergate-loadtest ./cmd/loadtest
 
 demo: build ## the main job on a simulated cluster; needs Go only
 	@bin/tiergate demo
@@ -66,9 +67,13 @@ microbench: ## Go benchmarks of the cores
 bench: ## beside HAProxy, nginx and io.Copy; writes docs/performance.md
 	$(GO) run ./loadtest/bench/cmd/proxybench run --doc docs/performance.md
 
+load: build ## maximum and half load on a real broker, beside HAProxy; writes docs/performance.md
+	bin/tiergate-loadtest run maximum-and-half --out bin/load --doc docs/performance.md
+
 dist: ## release binaries in dist/
 	for t in linux/amd64 linux/arm64 darwin/arm64; do \
 	  GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/tiergate-$${t%/*}-$${t#*/} ./cmd/tiergate || exit 1; \
+	  GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/tiergate-loadtest-$${t%/*}-$${t#*/} ./cmd/loadtest || exit 1; \
 	done
 
 check: lint test race ## what a change must pass
