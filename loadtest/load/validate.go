@@ -168,7 +168,9 @@ func keysFor() map[string][]WorkloadKind {
 
 func (v *validator) workloadFaults(path string, p *Phase, w *Workload) {
 	v.need(path+".kind", w.Kind != "", "the kind of a workload, such as produce")
-	v.name(path+".name", w.Name)
+	if w.Kind != "" {
+		v.name(path+".name", w.Name) // by default it is the kind
+	}
 	for i, name := range w.Targets {
 		at := path + ".targets"
 		if v.given(at) {
