@@ -103,7 +103,7 @@ type listenerFor struct {
 
 func (c *cluster) startReal(ctx context.Context, listeners []listenerFor, log *slog.Logger) error {
 	o := kafka.Options{
-		Version: c.spec.Version, HeapMiB: int(c.spec.Heap >> 20), Dir: c.spec.Dir, Logger: log,
+		Version: c.spec.Version, HeapMiB: int(c.spec.Heap >> 20), JVM: c.spec.JVM, Dir: c.spec.Dir, Logger: log,
 		Properties: map[string]string{
 			// Throughput, which the launcher's small brokers are not made for.
 			"socket.send.buffer.bytes": "-1", "socket.receive.buffer.bytes": "-1", // the kernel's own tuning

@@ -41,6 +41,8 @@ type Cluster struct {
 	Tiered  bool `yaml:"tiered"`
 	// Heap is the largest heap of a real broker.
 	Heap Size `yaml:"heap"`
+	// JVM are more options of the real brokers' Java.
+	JVM []string `yaml:"jvm"`
 	// Dir keeps the files of a real cluster.
 	Dir        string            `yaml:"dir"`
 	Properties map[string]string `yaml:"properties"`
