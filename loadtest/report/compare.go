@@ -103,21 +103,7 @@ func changes(a, b *Run, target, workload string) []Change {
 	if beside != a.Target(target).Baseline {
 		beside = ""
 	}
-	bytes := b.Target(target).Spread(workload, FigureThroughput).Max > 0
-	for _, f := range Figures() {
-		switch f {
-		case FigureP999, FigureMax:
-			continue // made of too few operations
-		case FigureThroughput, FigureCPUPerGB:
-			if !bytes {
-				continue
-			}
-		case FigureRate, FigureCPUPerMillion:
-			if bytes {
-				continue // the same again
-			}
-		case FigureP50, FigureP99, FigurePeakRSS:
-		}
+	for _, f := range b.Target(target).compared(workload) {
 		change := Change{Target: target, Workload: workload, Figure: f, Context: context}
 		change.A, change.B = a.Target(target).Spread(workload, f), b.Target(target).Spread(workload, f)
 		if beside != "" && !f.used() {
@@ -130,6 +116,20 @@ func changes(a, b *Run, target, workload string) []Change {
 			change.judge()
 			found = append(found, change)
 		}
+	}
+	return found
+}
+
+// compared returns the figures of a workload that two runs are compared by. The longest
+// latencies are made of too few operations. What the processes used for all workloads of a
+// phase is compared once, with the first.
+func (t *Target) compared(workload string) []Figure {
+	w := t.Workload(workload)
+	work, cost := w.work()
+	found := []Figure{work, FigureP50, FigureP99}
+	first := slices.IndexFunc(t.Workloads, func(other Workload) bool { return other.Phase == w.Phase })
+	if t.Workloads[first].Name == workload {
+		found = append(found, cost, FigurePeakRSS)
 	}
 	return found
 }

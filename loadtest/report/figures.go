@@ -105,6 +105,14 @@ func (w *Workload) Round(number int) *Round {
 	return nil
 }
 
+// work returns the figure that tells how much the workload did, and cost that of the CPU time.
+func (w *Workload) work() (work, cost Figure) {
+	if w.Operation == OperationRecords {
+		return FigureThroughput, FigureCPUPerGB
+	}
+	return FigureRate, FigureCPUPerMillion
+}
+
 // Merged returns the latencies of all rounds together; an empty histogram when there are none.
 func (w *Workload) Merged() *Histogram {
 	all := NewHistogram()

@@ -151,6 +151,9 @@ type MetricPoint struct {
 	Value  float64 `json:"value"`
 }
 
+// OperationRecords is the Operation of workloads that move records.
+const OperationRecords = "records"
+
 // Workload is what some clients did, in all rounds.
 type Workload struct {
 	// Name is unique in the target, and the same for all targets.
@@ -161,7 +164,8 @@ type Workload struct {
 	Phase string `json:"phase"`
 	// Text is one line on it: sizes, rates, numbers of clients.
 	Text string `json:"text,omitempty"`
-	// Operation is what Operations count, in the plural: "records", "answers".
+	// Operation is what Operations count, in the plural: OperationRecords, "answers". Of
+	// workloads that move records the bytes are what counts, of others the operations.
 	Operation string `json:"operation"`
 	// Latency is what the latencies are of, such as "from the time a record was due until
 	// it was acknowledged"; empty when there are none.

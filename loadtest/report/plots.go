@@ -119,6 +119,9 @@ func (p *plots) add(name string, all ...plot) {
 	}
 }
 
+// least is the shortest interval in seconds that a point is drawn for.
+const least = 0.25
+
 // overRounds returns a line of a target's workload; at is called for each point.
 func (r *Run) overRounds(target int, workload, label string, at func(*Round, Point) float64) sequence {
 	s := sequence{Label: label, Colour: target, X: []value{}, Y: []value{}}
@@ -130,7 +133,7 @@ func (r *Run) overRounds(target int, workload, label string, at func(*Round, Poi
 		round := &w.Rounds[i]
 		start := round.Start.Sub(r.Started).Seconds()
 		for _, p := range round.Series {
-			if length := round.length(p); length > 0.1 { // a rest that is shorter says nothing
+			if length := round.length(p); length > least { // a rest that is shorter says nothing
 				s.add(start+p.Second+length/2, at(round, p))
 			}
 		}
@@ -139,14 +142,12 @@ func (r *Run) overRounds(target int, workload, label string, at func(*Round, Poi
 	return s
 }
 
-// workPlot shows bytes per second, or operations where there are no bytes.
+// workPlot shows bytes per second, or operations.
 func (r *Run) workPlot(workload string) plot {
-	f, p := FigureRate, plot{Kind: overTime}
-	p.Title = upperFirst(cmp.Or(r.any(workload).Operation, "operations")) + " per second"
-	for i := range r.Targets {
-		if r.Targets[i].Spread(workload, FigureThroughput).Max > 0 {
-			f, p.Title, p.Unit = FigureThroughput, "Throughput", FigureThroughput.Unit()
-		}
+	f, _ := r.any(workload).work()
+	p := plot{Kind: overTime, Title: "Throughput", Unit: f.Unit()}
+	if f == FigureRate {
+		p.Title, p.Unit = upperFirst(cmp.Or(r.any(workload).Operation, "operations"))+" per second", ""
 	}
 	for i := range r.Targets {
 		p.Series = append(p.Series, r.overRounds(i, workload, r.Targets[i].Name, func(round *Round, p Point) float64 {
@@ -206,7 +207,7 @@ func (r *Run) overTurns(target int, at func(p ProcessPoint, length float64) floa
 	for _, turn := range r.Targets[target].Turns {
 		start, last := turn.Start.Sub(r.Started).Seconds(), 0.0
 		for _, p := range turn.Process {
-			if length := p.Second - last; length > 0.1 {
+			if length := p.Second - last; length > least {
 				s.add(start+last+length/2, at(p, length))
 			}
 			last = p.Second

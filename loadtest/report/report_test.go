@@ -41,6 +41,15 @@ func TestText(t *testing.T) {
 	golden(t, "handmade.md", Text(handmade()))
 }
 
+// A workload that differs by target says so.
+func TestSentences(t *testing.T) {
+	r := handmade()
+	equal(t, "one text", r.sentences("look-ups"), "64 clients that ask 1,000 partitions each.")
+	r.Target("tiergate").Workload("look-ups").Text = "64 clients that ask for -6"
+	r.Target("tiergate").Workload("look-ups").Latency = "there"
+	equal(t, "two texts", r.sentences("look-ups"), "On direct: 64 clients that ask 1,000 partitions each. On tiergate: 64 clients that ask for -6.")
+}
+
 func TestKeep(t *testing.T) {
 	r := lifelike()
 	var page, data bytes.Buffer

@@ -140,7 +140,7 @@ func (r *Run) phaseSection(names []string) section {
 	first := r.any(names[0])
 	s := section{title: first.Phase, plots: names}
 	if len(names) == 1 {
-		s.text = first.sentences()
+		s.text = r.sentences(first.Name)
 		if first.Name != first.Phase {
 			s.title = strings.TrimPrefix(first.Phase+": "+first.Name, ": ")
 		}
@@ -149,7 +149,7 @@ func (r *Run) phaseSection(names []string) section {
 	}
 	s.text = fmt.Sprintf("%d workloads at the same time. CPU and memory are those of all of them together.", len(names))
 	for _, name := range names {
-		s.items = append(s.items, strings.TrimSpace(name+": "+r.any(name).sentences()))
+		s.items = append(s.items, strings.TrimSpace(name+": "+r.sentences(name)))
 	}
 	work, used := Figures(), Figures()
 	work = slices.DeleteFunc(work, Figure.used)
@@ -158,14 +158,30 @@ func (r *Run) phaseSection(names []string) section {
 	return s
 }
 
-// sentences say what the workload is.
-func (w *Workload) sentences() string {
-	var all []string
-	if w.Text != "" {
-		all = append(all, upperFirst(w.Text)+".")
+// sentences say what a workload is; when it is not the same on all targets, on which.
+func (r *Run) sentences(workload string) string {
+	var texts []string
+	on := map[string][]string{}
+	for i := range r.Targets {
+		if w := r.Targets[i].Workload(workload); w != nil {
+			if _, ok := on[w.Text]; !ok {
+				texts = append(texts, w.Text)
+			}
+			on[w.Text] = append(on[w.Text], r.Targets[i].Name)
+		}
 	}
-	if w.Latency != "" {
-		all = append(all, "Latency is "+w.Latency+".")
+	var all []string
+	for _, text := range texts {
+		switch {
+		case text == "":
+		case len(texts) == 1:
+			all = append(all, upperFirst(text)+".")
+		default:
+			all = append(all, fmt.Sprintf("On %s: %s.", strings.Join(on[text], " and "), text))
+		}
+	}
+	if latency := r.any(workload).Latency; latency != "" {
+		all = append(all, "Latency is "+latency+".")
 	}
 	return strings.Join(all, " ")
 }
@@ -224,10 +240,12 @@ func everyTarget(*Target) bool { return true }
 func (r *Run) figuresTable(names []string, figures []Figure) Table {
 	table, rows := r.rowsOf(names, everyTarget)
 	for _, f := range figures {
-		if f == FigureCPUPerGB && !slices.Contains(table.Head, "MB/s") {
-			continue
-		}
-		table.column(r.head(names, f), rows, func(row row) (string, bool) { return row.target.cell(row.workload, f) })
+		table.column(r.head(names, f), rows, func(row row) (string, bool) {
+			if _, cost := r.any(row.workload).work(); f == FigureCPUPerGB && f != cost {
+				return none, false
+			}
+			return row.target.cell(row.workload, f)
+		})
 	}
 	return table
 }
@@ -325,9 +343,16 @@ func (r *Run) ratiosTable(names []string) Table {
 	table.column("beside", rows, func(row row) (string, bool) { return row.target.Baseline, true })
 	for _, c := range columns {
 		table.column(c.head, rows, func(row row) (string, bool) {
+			work, cost := r.any(row.workload).work()
+			switch c.figure {
+			case FigureThroughput, FigureRate, FigureCPUPerGB, FigureCPUPerMillion:
+				if c.figure != work && c.figure != cost {
+					return none, false
+				}
+			case FigureP50, FigureP99, FigureP999, FigureMax, FigurePeakRSS:
+			}
 			s := c.of(row.target.Name, row.target.Baseline, row.workload, c.figure)
-			again := c.figure == FigureRate && row.target.Spread(row.workload, FigureThroughput).Max > 0
-			return s.text(c.show), s.Known() && !again
+			return s.text(c.show), s.Known()
 		})
 	}
 	return table

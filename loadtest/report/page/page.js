@@ -14,6 +14,9 @@
   const colour = name => getComputedStyle(root).getPropertyValue("--" + name).trim();
   const clock = s => `${Math.floor(s / 60)}:${String(Math.floor(s % 60)).padStart(2, "0")}`;
 
+  // Lines of hardly any points between their ends would not be seen.
+  const isolated = s => s.y.filter(v => v != null).length <= 3 * (1 + s.y.filter(v => v == null).length);
+
   // Three significant figures, and every digit before the point.
   const number = v => {
     if (v == null) return "–";
@@ -86,7 +89,7 @@
         {label: dist ? "percentile" : "time", value: (u, v) => (v == null ? "" : dist ? percentile(v) : clock(v))},
         ...plot.series.map(s => ({
           label: s.label, stroke: colour("c" + s.colour % 7), width: 1.5, dash: s.dashed ? [5, 4] : undefined,
-          points: {show: s.x.length < 3}, value: (u, v) => number(v), spanGaps: false,
+          points: {show: isolated(s), size: 5}, value: (u, v) => number(v), spanGaps: false,
         })),
       ],
       legend: {markers: {dash: (u, i) => (i > 0 && plot.series[i - 1].dashed ? "dotted" : "solid")}},
