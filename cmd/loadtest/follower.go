@@ -17,7 +17,7 @@ import (
 
 // FollowerCmd is `tiergate-loadtest follower`.
 type FollowerCmd struct {
-	Kafka    []string `help:"Kafka versions, each with three brokers of its own." default:"4.1.1,4.3.0" placeholder:"VERSION"`
+	Kafka    []string `help:"Kafka versions, each with three brokers of its own. Default: an older one and a native one." placeholder:"VERSION"`
 	Only     string   `help:"all: the table and the headline; table: small topics, every case; headline: one large topic." enum:"all,table,headline" default:"all"`
 	Tiergate string   `help:"The tiergate binary. Default: built from source here, or the one beside this program or in PATH." placeholder:"FILE" type:"existingfile"`
 	JSON     string   `help:"Also write all rows, with every decision, to this file." placeholder:"FILE"`
@@ -43,6 +43,9 @@ Exit codes:
 
 // Run plays the followers and writes the tables.
 func (c *FollowerCmd) Run(stop Stop, streams *Streams) error {
+	if len(c.Kafka) == 0 {
+		c.Kafka = []string{kafka.Kafka41, kafka.Kafka43}
+	}
 	if err := kafka.Check(stop.Soon, c.Kafka...); err != nil {
 		return err
 	}
