@@ -91,8 +91,8 @@ func (b *Broker) Fence(ctx context.Context) error { return b.become(ctx, fenced)
 // Unfence has the controller let its replicas into ISRs again.
 func (b *Broker) Unfence(ctx context.Context) error { return b.become(ctx, unfenced) }
 
-// Close fences the broker and ends its session, so that the node itself can start again.
-// Calling it again only fences it again.
+// Close fences the broker and ends its session, so that the node itself can start again. It
+// must not be called after that.
 func (b *Broker) Close(ctx context.Context) error {
 	b.stop()
 	<-b.done

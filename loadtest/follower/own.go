@@ -45,6 +45,7 @@ func (l *lab) doOwn(ctx context.Context) ([]Own, error) {
 	if err := l.broker.Close(ctx); err != nil {
 		return nil, err
 	}
+	l.broker = nil // the node registers itself from now on
 	policies := []Policy{EarliestLocal}
 	if nativePendingUpload(l.version) {
 		policies = []Policy{EarliestPendingUpload, EarliestLocal}
