@@ -77,7 +77,7 @@ func rooms() []room {
 			folder: "loadtest", ours: []string{"codec", "loadtest"},
 			others: []string{
 				franz, prometheus, "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/goccy/go-yaml",
-				"github.com/prometheus/common", "github.com/HdrHistogram/hdrhistogram-go", "github.com/Shopify/toxiproxy/v2", "github.com/rs/zerolog",
+				"github.com/prometheus/common", "github.com/HdrHistogram/hdrhistogram-go",
 			},
 		},
 	}
