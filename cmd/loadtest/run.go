@@ -64,14 +64,14 @@ func (c *RunCmd) Run(stop Stop, streams *Streams) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(c.Out, 0o755); err != nil {
+	if err := os.MkdirAll(c.Out, 0o750); err != nil {
 		return err
 	}
 	logs := filepath.Join(c.Out, "logs")
 	if err := os.RemoveAll(logs); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(logs, 0o755); err != nil {
+	if err := os.MkdirAll(logs, 0o750); err != nil {
 		return err
 	}
 	logs, err = filepath.Abs(logs)

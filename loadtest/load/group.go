@@ -96,7 +96,7 @@ func (g *group) leave(ctx context.Context) error {
 func (m *member) end(ctx context.Context) error {
 	m.cancel()
 	<-m.done
-	m.client.LeaveGroupContext(ctx)
+	_ = m.client.LeaveGroupContext(ctx) // a coordinator that is down times the member out
 	m.client.Close()
 	return m.err
 }

@@ -141,11 +141,11 @@ func (j *recordsJob) prepare(ctx context.Context) error {
 		}
 		j.producers = append(j.producers, p)
 	}
-	switch w.Kind {
-	case WorkloadProduceConsume:
+	if w.Kind == WorkloadProduceConsume {
 		j.got = j.measure("-consumed", w.consumeText(), "records", "from when a record was due until a consumer had it", j.loop())
 		return j.consume(j.got.meter, latencyOfRecords)
-	case WorkloadGroupChurn:
+	}
+	if w.Kind == WorkloadGroupChurn {
 		j.got = j.measure("-consumed", w.churnText(), "records", "from when a record was due until a member of the group had it", j.loop())
 		j.reading = []*reading{newReading(j.ledger)}
 		j.group = &group{spec: w, bootstrap: j.target.bootstrap, topic: j.topic, reading: j.reading[0], gauge: j.got.meter.gauge()}

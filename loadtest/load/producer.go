@@ -151,9 +151,11 @@ func (p *producer) run(ctx context.Context, stop <-chan struct{}, pace *pace) er
 	if p.spec.Transaction > 0 {
 		return p.runTransactions(ctx, stop, pace)
 	}
-	for p.one(ctx, stop, pace) != nil {
+	for {
+		if p.one(ctx, stop, pace) == nil {
+			return nil
+		}
 	}
-	return nil
 }
 
 // one sends one record, when it is due; nil when the end came first.

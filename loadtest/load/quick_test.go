@@ -24,7 +24,9 @@ type logProgress struct {
 	mu *sync.Mutex
 }
 
-func newLogProgress(t *testing.T, f func(Second)) logProgress { return logProgress{t, f, new(sync.Mutex)} }
+func newLogProgress(t *testing.T, f func(Second)) logProgress {
+	return logProgress{t, f, new(sync.Mutex)}
+}
 
 func (p logProgress) Say(format string, args ...any) {
 	p.mu.Lock()
@@ -92,20 +94,6 @@ phases:
     duration: 1s
     workloads: [WORKLOAD]
 `
-
-// runOne runs one workload on a simulated cluster that prepare has changed.
-func runOne(t *testing.T, workload string, ctx context.Context, f func(Second)) *report.Run {
-	t.Helper()
-	s, err := Parse("one.yaml", []byte(strings.Replace(oneWorkload, "WORKLOAD", workload, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Run(ctx, Options{Scenario: s, Tool: "test", Progress: newLogProgress(t, f)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
 
 // A broker that acknowledges what it throws away is caught.
 func TestALostBatchIsSeenEndToEnd(t *testing.T) {

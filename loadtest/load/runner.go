@@ -448,18 +448,16 @@ func (s *Scenario) overrideClusters(from string) error {
 	if from == "" {
 		return nil
 	}
-	for i := range s.Clusters {
-		c := &s.Clusters[i]
-		switch ClusterKind(from) {
-		case ClusterReal, ClusterSim:
-			c.Kind, c.Bootstrap = ClusterKind(from), nil
-		default:
-			addresses, err := splitAddresses(from)
-			if err != nil {
-				return err
-			}
-			c.Kind, c.Bootstrap = ClusterExisting, addresses
+	kind, addresses := ClusterKind(from), []string(nil)
+	if kind != ClusterReal && kind != ClusterSim {
+		var err error
+		if addresses, err = splitAddresses(from); err != nil {
+			return err
 		}
+		kind = ClusterExisting
+	}
+	for i := range s.Clusters {
+		s.Clusters[i].Kind, s.Clusters[i].Bootstrap = kind, addresses
 	}
 	return nil
 }

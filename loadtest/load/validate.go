@@ -25,22 +25,25 @@ type validator struct {
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,60}$`)
 
-// wantedNames checks a list of names against what is known.
+// named reports a name that the scenario does not have.
 func (v *validator) named(path, name, what string, known func(string) bool) {
 	if name != "" && !known(name) {
 		v.fault(path, "%q is no %s of this scenario", name, what)
 	}
 }
 
-// need reports a key that is missing or not above zero.
-func (v *validator) need(path string, ok bool, want string) {
-	if !ok && !v.faulty[path] {
+// fine is what became of a check.
+type fine bool
+
+// need reports a key that is not as it must be, or not there.
+func (v *validator) need(path string, ok fine, want string) {
+	if !bool(ok) && !v.faulty[path] {
 		v.fault(path, "wanted %s", want)
 	}
 }
 
 func (v *validator) name(path, name string) {
-	v.need(path, plainName.MatchString(name), `letters, digits, ".", "_" and "-", from 1 to 60`)
+	v.need(path, fine(plainName.MatchString(name)), `letters, digits, ".", "_" and "-", from 1 to 60`)
 }
 
 func (v *validator) isTarget(name string) bool  { return v.scenario.target(name) != nil }
@@ -64,7 +67,7 @@ func (v *validator) scenarioFaults() {
 		v.need(path+".record_size", t.RecordSize >= headerSize, fmt.Sprintf("at least %d bytes, for number and checksum", headerSize))
 		v.need(path+".records", t.Records >= 0, "0 or more")
 		v.need(path+".flow", t.Flow >= 0, "0 or more")
-		v.need(path+".uploaded", !t.Uploaded || t.Tiered && t.Records > 0, "false, or a topic that is tiered and has records")
+		v.need(path+".uploaded", fine(!t.Uploaded || t.Tiered && t.Records > 0), "false, or a topic that is tiered and has records")
 	}
 	unique(v, "topics", s.Topics, func(t Topic) string { return t.Name })
 	for i := range s.Targets {
@@ -98,7 +101,7 @@ var kafkaVersion = regexp.MustCompile(`^\d+\.\d+\.\d+$`)
 
 func (v *validator) clusterFaults(path string, c *Cluster) {
 	v.name(path+".name", c.Name)
-	v.need(path+".version", kafkaVersion.MatchString(c.Version), "a Kafka version such as 4.1.1")
+	v.need(path+".version", fine(kafkaVersion.MatchString(c.Version)), "a Kafka version such as 4.1.1")
 	v.need(path+".brokers", c.Brokers >= 1 && c.Brokers <= 9, "from 1 to 9")
 	v.need(path+".heap", c.Heap >= 64<<20, "at least 64MiB")
 	v.need(path+".bootstrap", c.Kind != ClusterExisting || len(c.Bootstrap) > 0, "addresses of the existing cluster")
@@ -203,21 +206,21 @@ func (v *validator) workloadFaults(path string, p *Phase, w *Workload) {
 
 // numberFaults checks the numbers of a workload.
 func (v *validator) numberFaults(path string, w *Workload) {
-	for key, ok := range map[string]bool{
+	for key, ok := range map[string]fine{
 		"clients": w.Clients > 0, "partitions": w.Partitions > 0, "replicas": w.Replicas > 0, "batch": w.Batch >= 1<<10,
 		"in_flight": w.InFlight > 0, "requests_in_flight": w.Requests > 0, "consumers": w.Consumers > 0, "fetch_bytes": w.FetchBytes > 0,
 	} {
 		v.need(path+"."+key, ok, "more")
 	}
-	for key, ok := range map[string]bool{"rate": w.Rate >= 0, "keys": w.Keys >= 0, "transaction": w.Transaction >= 0, "consume_rate": w.ConsumeRate >= 0} {
+	for key, ok := range map[string]fine{"rate": w.Rate >= 0, "keys": w.Keys >= 0, "transaction": w.Transaction >= 0, "consume_rate": w.ConsumeRate >= 0} {
 		v.need(path+"."+key, ok, "0 or more")
 	}
 	v.need(path+".record_size", w.RecordSize >= headerSize, fmt.Sprintf("at least %d bytes, for number and checksum", headerSize))
 	v.need(path+".record_size", w.RecordSize+1024 <= w.Batch, "no more than batch")
 	v.need(path+".abort_share", w.AbortShare >= 0 && w.AbortShare < 1, "from 0 to below 1")
 	v.need(path+".abort_share", w.AbortShare == 0 || w.Transaction > 0, "0, or a workload with transaction")
-	v.need(path+".transaction", w.Transaction == 0 || w.Acks == AcksAll && w.Idempotent, "0, or acks: all and idempotent: true")
-	v.need(path+".idempotent", !v.given(path+".idempotent") || w.Idempotent || w.Transaction == 0, "true with transaction")
+	v.need(path+".transaction", fine(w.Transaction == 0 || w.Acks == AcksAll && w.Idempotent), "0, or acks: all and idempotent: true")
+	v.need(path+".idempotent", fine(!v.given(path+".idempotent") || w.Idempotent || w.Transaction == 0), "true with transaction")
 	v.need(path+".hold", w.Kind != WorkloadConnections || w.Rate > 0 || w.RateOf != nil || w.Clients > 0, "a rate or clients")
 	if w.RateOf == nil {
 		return
@@ -259,7 +262,7 @@ func (v *validator) faultFaults(path string, p *Phase, f *FaultAt) {
 	v.need(path+".rate", kind != fault.KindBandwidth || f.Rate >= 1<<10, "bytes per second, at least 1KiB")
 	if kind == fault.KindLeaderMove {
 		known := v.isTopic(f.Topic) || slices.ContainsFunc(p.Workloads, func(w Workload) bool { return w.Name == f.Topic })
-		v.need(path+".topic", known, "one of the scenario's topics, or a workload of the phase")
+		v.need(path+".topic", fine(known), "one of the scenario's topics, or a workload of the phase")
 	}
 }
 
