@@ -24,6 +24,10 @@ type connectionsJob struct {
 	gauges []*gauge
 }
 
+// patience is how long a request is tried again before it counts as failed. A restart of
+// a broker takes up to half a minute on a busy machine.
+const patience = time.Minute
+
 func (j *connectionsJob) measured() []*measured { return []*measured{j.got} }
 
 func (j *connectionsJob) prepare(context.Context) error {
@@ -64,7 +68,7 @@ func (j *connectionsJob) run(ctx context.Context, stop <-chan struct{}) error {
 
 // one is the life of a connection. One that fails is tried again for a while.
 func (j *connectionsJob) one(ctx context.Context, stop <-chan struct{}, due time.Time, g *gauge) error {
-	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	ask, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		conn, size, err := j.open(ask)
@@ -123,7 +127,7 @@ func (j *adminJob) prepare(context.Context) error {
 	j.got = j.measure("", text, "requests", "from when a request was due until it was answered", j.loop())
 	for range j.spec.Clients {
 		g := j.got.meter.gauge()
-		c, err := kgo.NewClient(append(baseOptions(j.target.bootstrap), kgo.RetryTimeout(askTimeout), kgo.WithHooks(retries{g}, &readBytes{gauge: g}))...)
+		c, err := kgo.NewClient(append(baseOptions(j.target.bootstrap), kgo.RetryTimeout(patience), kgo.RequestRetries(1000), kgo.WithHooks(retries{g}, &readBytes{gauge: g}))...)
 		if err != nil {
 			return err
 		}

@@ -81,7 +81,7 @@ func (u *turn) repeat(ctx context.Context, spec *FaultAt, start time.Time) {
 		}
 		f, _ := u.fault(spec)
 		u.Progress.Say("%s: fault %s begins", u.target.spec.Name, spec.Kind)
-		mark, err := fault.Play(ctx, f, time.Duration(spec.For))
+		mark, err := fault.Play(ctx, unhurried{f}, time.Duration(spec.For))
 		mark.Target, mark.Text = u.target.spec.Name, oneLine(mark.Text)
 		u.mark(mark)
 		if err != nil && ctx.Err() == nil {
@@ -91,6 +91,17 @@ func (u *turn) repeat(ctx context.Context, spec *FaultAt, start time.Time) {
 			return
 		}
 	}
+}
+
+// unhurried is a fault whose beginning is not cut short by the end of the turn: a broker
+// that is told to stop would be killed.
+type unhurried struct{ fault.Fault }
+
+// Begin is fault.Fault.
+func (f unhurried) Begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	return f.Fault.Begin(ctx)
 }
 
 // mark and note add to the report.
