@@ -24,10 +24,21 @@ type answer struct {
 	kafka.Position
 }
 
+// String is the offset and epoch, or the error.
+func (a answer) String() string {
+	if a.code != 0 {
+		return fmt.Sprintf("error code %d", a.code)
+	}
+	return a.Position.String()
+}
+
 func failed(code int16) answer { return answer{code, kafka.NoPosition} }
 
-// sample is what a node answered for all partitions at one time.
+// sample is what was answered for all partitions at one time.
 type sample []answer
+
+// moment is a sample of a node's own answers, and where the logs began then.
+type moment struct{ pending, start sample }
 
 // askers ask every node for -6 of all partitions of a topic, again and again, directly and
 // through tiergate, and compare: what tiergate answers must be what the node itself
@@ -54,6 +65,7 @@ type asker struct {
 
 	// For the test, when it has ended.
 	compared, discarded, faults int
+	passed                      int // answers that the log start passed: OFFSET_NOT_AVAILABLE
 	seen                        map[answer]int
 
 	mu    sync.Mutex
@@ -104,8 +116,8 @@ func (s *askers) end(t *testing.T) map[answer]int {
 	s.running.Wait()
 	seen := make(map[answer]int)
 	for _, a := range s.all {
-		t.Logf("node %d: %d rounds, %d answers compared, %d tries while the broker was away",
-			a.nodeID, a.rounds.Load(), a.compared, a.discarded)
+		t.Logf("node %d: %d rounds, %d answers compared, %d of them OFFSET_NOT_AVAILABLE since the records were deleted meanwhile, %d tries while the broker was away",
+			a.nodeID, a.rounds.Load(), a.compared, a.passed, a.discarded)
 		for answer, n := range a.seen {
 			seen[answer] += n
 		}
@@ -197,18 +209,17 @@ func (a *asker) round(t *testing.T, ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	samples := []sample{first}
+	moments := []moment{first}
 	answered := make(chan struct{})
 	sampled := make(chan error, 1)
 	go func() {
 		for last := false; ; {
-			s, err := a.sample(ctx)
+			m, err := a.sample(ctx)
+			moments = append(moments, m)
 			if err != nil || last {
-				samples = append(samples, s)
 				sampled <- err
 				return
 			}
-			samples = append(samples, s)
 			select {
 			case <-answered:
 				last = true // one more, begun after the answer
@@ -224,7 +235,7 @@ func (a *asker) round(t *testing.T, ctx context.Context) error {
 	if err != nil {
 		return a.lost(t, ctx, err)
 	}
-	a.compare(t, got, samples)
+	a.compare(t, got, moments)
 	return nil
 }
 
@@ -242,19 +253,26 @@ func (a *asker) lost(t *testing.T, ctx context.Context, err error) error {
 	return err
 }
 
+// offsetNotAvailable tells a client to ask again.
+const offsetNotAvailable = 78
+
 // compare looks for each of tiergate's answers among the node's own.
-func (a *asker) compare(t *testing.T, got sample, samples []sample) {
+func (a *asker) compare(t *testing.T, got sample, moments []moment) {
 	for p, answer := range got {
 		a.compared++
 		a.seen[answer]++
-		if slices.ContainsFunc(samples, func(s sample) bool { return s[p] == answer }) {
+		if slices.ContainsFunc(moments, func(m moment) bool { return m.pending[p] == answer }) {
+			continue
+		}
+		if answer == failed(offsetNotAvailable) && moments[0].start[p] != moments[len(moments)-1].start[p] {
+			a.passed++ // the log start passed the answer before its epoch was found
 			continue
 		}
 		var own []string
-		for _, s := range samples {
-			own = append(own, fmt.Sprintf("%+v", s[p]))
+		for _, m := range moments {
+			own = append(own, fmt.Sprintf("%v (start %v)", m.pending[p], m.start[p]))
 		}
-		a.fault(t, "%s-%d asked of node %d (native %v): tiergate answers %+v, and the node itself in the same time %v",
+		a.fault(t, "%s-%d asked of node %d (native %v): tiergate answers %v, and the node itself in the same time %v",
 			a.topic, p, a.nodeID, a.native, answer, slices.Compact(own))
 	}
 }
@@ -302,41 +320,58 @@ func (a *asker) answers(resp kmsg.Response) (sample, error) {
 }
 
 // sample asks the node itself, and notes what it says.
-func (a *asker) sample(ctx context.Context) (sample, error) {
+func (a *asker) sample(ctx context.Context) (moment, error) {
 	began := time.Now()
-	s, err := a.own(ctx)
+	now, err := a.own(ctx)
 	if err != nil {
-		return nil, err
+		return moment{}, err
 	}
 	ended := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for p, answer := range s {
+	for p, answer := range now.pending {
 		if n := len(a.spans[p]); n > 0 && a.spans[p][n-1].answer == answer {
 			a.spans[p][n-1].to = ended
 		} else {
 			a.spans[p] = append(a.spans[p], span{answer, began, ended})
 		}
 	}
-	return s, nil
+	return now, nil
 }
 
 // own is the node's own answer: native, or composed from its look-ups.
-func (a *asker) own(ctx context.Context) (sample, error) {
+func (a *asker) own(ctx context.Context) (moment, error) {
 	if a.native {
-		return a.ask(ctx, a.direct)
+		resps, err := pipelined(ctx, a.direct, a.listOffsets(11, kafka.EarliestPendingUploadTimestamp), a.listOffsets(11, kafka.EarliestTimestamp))
+		if err != nil {
+			return moment{}, err
+		}
+		pending, err := a.answers(resps[0])
+		if err != nil {
+			return moment{}, err
+		}
+		start, err := a.answers(resps[1])
+		return moment{pending, start}, err
 	}
 	var reqs []kmsg.Request
 	for _, timestamp := range []int64{kafka.EarliestLocalTimestamp, kafka.EarliestTimestamp, kafka.LatestTieredTimestamp, kafka.LatestTimestamp} {
 		reqs = append(reqs, a.listOffsets(10, timestamp))
 	}
-	reqs = append(reqs, a.epochs())
-	if _, err := a.direct.Send(ctx, reqs...); err != nil {
+	resps, err := pipelined(ctx, a.direct, append(reqs, a.epochs())...)
+	if err != nil {
+		return moment{}, err
+	}
+	return a.composed(resps)
+}
+
+// pipelined sends all requests at once and returns their answers.
+func pipelined(ctx context.Context, conn *kafka.Conn, reqs ...kmsg.Request) ([]kmsg.Response, error) {
+	if _, err := conn.Send(ctx, reqs...); err != nil {
 		return nil, err
 	}
 	resps := make([]kmsg.Response, len(reqs))
 	for i, req := range reqs {
-		frame, err := a.direct.Receive(ctx)
+		frame, err := conn.Receive(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -344,7 +379,7 @@ func (a *asker) own(ctx context.Context) (sample, error) {
 			return nil, err
 		}
 	}
-	return a.composed(resps)
+	return resps, nil
 }
 
 // mostEpochs is more than any partition of these tests gets.
@@ -370,12 +405,12 @@ func (a *asker) epochs() *kmsg.OffsetForLeaderEpochRequest {
 
 // composed is what a broker with -6 would answer, of the answers to -4, -2, -5, -1 and the
 // epochs.
-func (a *asker) composed(resps []kmsg.Response) (sample, error) {
+func (a *asker) composed(resps []kmsg.Response) (moment, error) {
 	var looked [4]sample
 	for i := range looked {
 		var err error
 		if looked[i], err = a.answers(resps[i]); err != nil {
-			return nil, err
+			return moment{}, err
 		}
 	}
 	ends := make([][]kmsg.OffsetForLeaderEpochResponseTopicPartition, a.partitions)
@@ -388,7 +423,7 @@ func (a *asker) composed(resps []kmsg.Response) (sample, error) {
 	for p := range s {
 		s[p] = compose(looked[0][p], looked[1][p], looked[2][p], looked[3][p], ends[p])
 	}
-	return s, nil
+	return moment{s, looked[1]}, nil
 }
 
 // compose does it for a partition of a tiered topic.

@@ -191,12 +191,18 @@ func (c *franzCalls) alter(t *testing.T, ctx context.Context) {
 	value := "123456789"
 	_, err := c.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Name: "retention.ms", Value: &value}}, c.topic)
 	must(t, err)
-	configs, err := c.admin.DescribeTopicConfigs(ctx, c.topic)
-	must(t, err)
-	found := slices.ContainsFunc(configs[0].Configs, func(k kadm.Config) bool { return k.Key == "retention.ms" && k.MaybeValue() == value })
-	if configs[0].Err != nil || !found {
-		t.Errorf("configs: %+v", configs)
-	}
+	// Any broker answers, by the metadata that it has by then.
+	must(t, kafka.Poll(ctx, "retention.ms", func(ctx context.Context) error {
+		configs, err := c.admin.DescribeTopicConfigs(ctx, c.topic)
+		if err != nil {
+			return err
+		}
+		found := slices.ContainsFunc(configs[0].Configs, func(k kadm.Config) bool { return k.Key == "retention.ms" && k.MaybeValue() == value })
+		if configs[0].Err != nil || !found {
+			return fmt.Errorf("configs: %+v", configs)
+		}
+		return nil
+	}))
 	until := make(kadm.Offsets)
 	until.AddOffset(c.topic, 0, 10, -1)
 	deleted, err := c.admin.DeleteRecords(ctx, until)

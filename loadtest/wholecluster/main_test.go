@@ -120,12 +120,6 @@ func command(ctx context.Context, name string, args ...string) error {
 
 func progress() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stdout, nil)) }
 
-// report says a figure in the test's log.
-func report(t *testing.T, format string, args ...any) {
-	t.Helper()
-	t.Logf(format, args...)
-}
-
 // must ends the test when there is an error.
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -157,6 +157,7 @@ public class Calls {
             }
         }
         Collections.sort(values);
+        check("shared records", values.size(), 200);
         check("share group", values.equals(numbers("shared ", 200)), true);
         check("described share groups", admin.describeShareGroups(List.of(group)).all().get().size(), 1);
     }
@@ -165,7 +166,11 @@ public class Calls {
         ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
         admin.incrementalAlterConfigs(Map.of(resource,
             List.of(new AlterConfigOp(new ConfigEntry("retention.ms", "123456789"), AlterConfigOp.OpType.SET)))).all().get();
-        check("retention.ms", admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value(), "123456789");
+        String retention = "";
+        // Any broker answers, by the metadata that it has by then.
+        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(30); !retention.equals("123456789") && System.nanoTime() < end; Thread.sleep(20))
+            retention = admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value();
+        check("retention.ms", retention, "123456789");
         ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, "3");
         check("node.id of node 3", admin.describeConfigs(List.of(broker)).all().get().get(broker).get("node.id").value(), "3");
         TopicPartition tp = new TopicPartition(topic, 0);

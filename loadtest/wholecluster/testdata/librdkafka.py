@@ -126,7 +126,8 @@ class BadMemberID(logging.Handler):
     seen = False
 
     def emit(self, record):
-        self.seen = self.seen or "ShareFetch reply error: Unknown broker error" in record.getMessage()
+        print(record.getMessage(), file=sys.stderr)
+        self.seen = self.seen or "ShareFetch reply error" in record.getMessage()
 
 
 def consume_shared(bootstrap, topic, group, count, deadline):
@@ -151,6 +152,7 @@ def share(admin, bootstrap, topic):
     values, deadline = [], time.monotonic() + 60
     while len(values) < 200 and time.monotonic() < deadline:
         values += consume_shared(bootstrap, topic, group, 200 - len(values), deadline)
+    check("shared records", len(values), 200)
     check("share group", sorted(values) == numbers("shared ", 200), True)
 
 
@@ -158,6 +160,9 @@ def administer(admin, topic):
     resource = ka.ConfigResource(ka.ConfigResource.Type.TOPIC, topic, incremental_configs=[
         ka.ConfigEntry("retention.ms", "123456789", incremental_operation=ka.AlterConfigOpType.SET)])
     results(admin.incremental_alter_configs([resource]))
+    deadline = time.monotonic() + 30  # any broker answers, by the metadata that it has by then
+    while results(admin.describe_configs([resource]))[resource]["retention.ms"].value != "123456789" and time.monotonic() < deadline:
+        time.sleep(0.05)
     check("retention.ms", results(admin.describe_configs([resource]))[resource]["retention.ms"].value, "123456789")
     broker = ka.ConfigResource(ka.ConfigResource.Type.BROKER, "3")
     check("node.id of node 3", results(admin.describe_configs([broker]))[broker]["node.id"].value, "3")
