@@ -4,6 +4,7 @@
 package fault
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -324,4 +325,84 @@ func TestBlackhole(t *testing.T) {
 	// The next connection of the target is this one: the newcomer's never came.
 	client, target = connect(t, r, s)
 	says(t, client, target, "hello")
+}
+
+// Conditions come and go while bytes move: all of them arrive, in order.
+func TestConditionsComeAndGo(t *testing.T) {
+	r, s := stand(t)
+	sent := random(1 << 20)
+	done := make(chan error, 16)
+	for range 8 {
+		client, target := connect(t, r, s)
+		for _, ends := range [][2]*net.TCPConn{{client, target}, {target, client}} {
+			go func() {
+				for at := 0; at < len(sent); at += 1 << 13 {
+					_, _ = ends[0].Write(sent[at:min(at+1<<13, len(sent))])
+				}
+				_ = ends[0].CloseWrite()
+			}()
+			go func() {
+				got, err := io.ReadAll(ends[1])
+				if err == nil && !bytes.Equal(got, sent) {
+					err = fmt.Errorf("%d bytes arrived, not the %d that were sent", len(got), len(sent))
+				}
+				done <- err
+			}()
+		}
+	}
+	source := rand.New(rand.NewPCG(3, 3))
+	for open := 16; open > 0; {
+		f := NewLatency(time.Duration(source.IntN(20))*time.Millisecond, 10*time.Millisecond, r)
+		if source.IntN(2) == 0 {
+			f = NewBandwidth(1<<18+source.Int64N(1<<22), r)
+		}
+		begin(t, f)
+		select {
+		case err := <-done:
+			open--
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(5 * time.Millisecond):
+		}
+		end(t, f)
+	}
+}
+
+// The relay passes what the machine can: a load test through it measures the target.
+func BenchmarkRelay(b *testing.B) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	r, err := NewRelay("127.0.0.1:0", listener.Addr().String(), 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	client, err := net.Dial("tcp", r.Address())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	block := make([]byte, 1<<20)
+	b.SetBytes(int64(len(block)))
+	for b.Loop() {
+		if _, err := client.Write(block); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -35,7 +35,8 @@ const (
 // Relay passes TCP connections on to a target and does to them what it is told. Without a
 // fault it passes bytes, half-closes and resets on as they come. It holds up to 256 KiB of a
 // direction of a connection, while it delays bytes up to 4 MiB: with a latency of 20 ms a
-// connection moves 200 MB/s at most. All methods are safe for concurrent use.
+// connection moves 200 MB/s at most. An idle connection costs 128 KiB and two descriptors.
+// All methods are safe for concurrent use.
 type Relay struct {
 	target   string
 	listener *net.TCPListener
@@ -43,6 +44,7 @@ type Relay struct {
 	link     atomic.Pointer[link]
 	running  sync.WaitGroup
 	stop     context.CancelFunc // ends dials
+	buffers  sync.Pool          // of *[readSize]byte
 
 	mu     sync.Mutex
 	closed bool
@@ -87,6 +89,7 @@ func NewRelay(listen, target string, seed uint64) (*Relay, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Relay{target: target, listener: listener.(*net.TCPListener), seed: seed, stop: cancel, pairs: map[*pair]struct{}{}}
+	r.buffers.New = func() any { return new([readSize]byte) }
 	r.link.Store(newLink(condition{}))
 	r.running.Go(func() { r.accept(ctx) })
 	return r, nil

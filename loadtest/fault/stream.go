@@ -14,7 +14,9 @@ import (
 
 // Sizes of a stream, in bytes.
 const (
-	readSize = 32 << 10
+	readSize = 64 << 10
+	// smallSize is what is copied rather than kept in a buffer of readSize.
+	smallSize = 4 << 10
 	// queueSize is what a stream holds, delayedSize while there is a latency.
 	queueSize   = 256 << 10
 	delayedSize = 4 << 20
@@ -32,19 +34,19 @@ type stream struct {
 // chunk is bytes that arrived together. The last one of a stream has none: it is FIN.
 type chunk struct {
 	bytes   []byte
+	buffer  *[readSize]byte // that bytes are in; nil when they have memory of their own
 	arrived time.Time
 }
 
 // read puts what comes into the queue, and throws it away when the pair does not pass.
 func (s *stream) read() {
-	buffer := make([]byte, readSize)
 	for {
-		n, err := s.from.Read(buffer)
-		if n > 0 && !s.put(chunk{append([]byte(nil), buffer[:n]...), time.Now()}) {
+		c, err := s.next()
+		if c.bytes != nil && !s.put(c) {
 			break
 		}
 		if errors.Is(err, io.EOF) {
-			if s.put(chunk{nil, time.Now()}) {
+			if s.put(chunk{arrived: c.arrived}) {
 				return
 			}
 			break
@@ -55,6 +57,22 @@ func (s *stream) read() {
 		}
 	}
 	s.pair.discard(s.from)
+}
+
+// next reads what has arrived.
+func (s *stream) next() (chunk, error) {
+	buffer := s.pair.relay.buffers.Get().(*[readSize]byte)
+	n, err := s.from.Read(buffer[:])
+	c := chunk{arrived: time.Now()}
+	if n > smallSize {
+		c.bytes, c.buffer = buffer[:n], buffer
+		return c, err
+	}
+	if n > 0 {
+		c.bytes = append([]byte(nil), buffer[:n]...)
+	}
+	s.pair.relay.buffers.Put(buffer)
+	return c, err
 }
 
 // put is false when the pair does not pass.
@@ -79,6 +97,9 @@ func (s *stream) write() {
 		}
 		if !s.send(c.bytes) {
 			return
+		}
+		if c.buffer != nil {
+			s.pair.relay.buffers.Put(c.buffer)
 		}
 	}
 }
