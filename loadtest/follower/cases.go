@@ -34,6 +34,8 @@ type Case struct {
 	between func(ctx context.Context, t *Topic, r *Replica) error
 	// WaitsFor is what an empty replica waits for under EarliestPendingUpload; "" if nothing.
 	WaitsFor string
+	// ownSays is in the exception that Kafka's own follower logs while it waits.
+	ownSays string
 	// unblock ends that wait.
 	unblock func(ctx context.Context, t *Topic) error
 	// maxBytes is replica.fetch.max.bytes; 0: the default.
@@ -135,7 +137,7 @@ func nothingUploadedLogStartAbove() Case {
 			}
 			return t.deleteBefore(ctx, within(t.Shape))
 		},
-		WaitsFor: "an upload",
+		WaitsFor: "an upload", ownSays: "Couldn't build the state from remote store",
 		unblock: func(ctx context.Context, t *Topic) error {
 			t.roll()
 			if err := t.append(ctx, t.Shape.ActiveBatches); err != nil {
@@ -167,9 +169,9 @@ func everythingUploaded() Case {
 			}
 			return t.cluster.AlterTopicConfigs(ctx, t.Name, map[string]string{"segment.ms": strconv.Itoa(segmentMillis), "local.retention.ms": "-2"})
 		},
-		WaitsFor: "a record",
-		unblock:  func(ctx context.Context, t *Topic) error { return t.append(ctx, t.Shape.ActiveBatches) },
-		changes:  true,
+		WaitsFor: "a record", ownSays: "the leader does not know the earliest pending upload offset",
+		unblock: func(ctx context.Context, t *Topic) error { return t.append(ctx, t.Shape.ActiveBatches) },
+		changes: true,
 	}
 }
 

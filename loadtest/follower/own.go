@@ -118,7 +118,7 @@ func (l *lab) ownOf(ctx context.Context, node *kafka.Node, t ownTopic, policy Po
 	o := Own{Case: t.c.Name, Kafka: l.version, Policy: policy, Start: -1}
 	if policy == EarliestPendingUpload && t.c.WaitsFor != "" {
 		err := kafka.Poll(ctx, "a follower that waits", func(context.Context) (err error) {
-			o.Waiting, err = waitingLine(node.LogPath(), t.topic.Name)
+			o.Waiting, err = waitingLine(node.LogPath(), t)
 			return err
 		})
 		return o, err
@@ -145,21 +145,24 @@ func firstSegment(folder string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSuffix(filepath.Base(slices.Min(files)), ".log"), 10, 64)
 }
 
-// waitingLine looks for the exception that the fetcher thread logs for a topic at each turn.
-func waitingLine(path, topic string) (string, error) {
+// waitingLine looks for the exception that the fetcher thread logs for a topic at each turn,
+// at least twice.
+func waitingLine(path string, t ownTopic) (string, error) {
 	log, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
-	lines := strings.Split(string(log), "\n")
-	seen := make(map[string]int)
-	for i, line := range lines[:len(lines)-1] {
-		if !strings.Contains(line, topic) || !strings.Contains(line, "ERROR") || !strings.Contains(line, "Error building") && !strings.Contains(line, "Error getting offset") {
-			continue
+	var said []string
+	var before string
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(before, "ERROR") && strings.Contains(before, t.topic.Name) {
+			said = append(said, strings.TrimSpace(line))
 		}
-		if seen[lines[i+1]]++; seen[lines[i+1]] == 2 {
-			return lines[i+1], nil
-		}
+		before = line
 	}
-	return "", fmt.Errorf("the broker's log has no error about %s twice, but %v", topic, seen)
+	said = slices.DeleteFunc(said, func(line string) bool { return !strings.Contains(line, t.c.ownSays) })
+	if len(said) < 2 {
+		return "", fmt.Errorf("the broker's log says %q %d times of %s", t.c.ownSays, len(said), t.topic.Name)
+	}
+	return said[1], nil
 }
