@@ -4,11 +4,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"tiergate/loadtest/follower"
@@ -56,7 +54,7 @@ func (c *FollowerCmd) Run(stop Stop, streams *Streams) error {
 	defer os.RemoveAll(dir)
 	options := follower.Options{Versions: c.Kafka, Binary: c.Tiergate, Logger: slog.New(slog.NewTextHandler(streams.Err, nil))}
 	if options.Binary == "" {
-		if options.Binary, err = tiergateBinary(stop.Soon, dir); err != nil {
+		if options.Binary, err = follower.Binary(stop.Soon, dir); err != nil {
 			return err
 		}
 	}
@@ -84,7 +82,7 @@ func (c *FollowerCmd) write(report *follower.Report, streams *Streams) error {
 	if c.JSON == "" {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(c.JSON), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(c.JSON), 0o750); err != nil {
 		return err
 	}
 	file, err := os.Create(c.JSON)
@@ -96,29 +94,4 @@ func (c *FollowerCmd) write(report *follower.Report, streams *Streams) error {
 		return fmt.Errorf("%s: %w", c.JSON, err)
 	}
 	return file.Close()
-}
-
-// tiergateBinary builds tiergate into dir when this runs in its source tree; else it takes
-// the one beside this program, or the one in PATH.
-func tiergateBinary(ctx context.Context, dir string) (string, error) {
-	binary := filepath.Join(dir, "tiergate")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "tiergate/cmd/tiergate")
-	out, buildErr := build.CombinedOutput()
-	if buildErr == nil {
-		return binary, nil
-	}
-	if self, err := os.Executable(); err == nil {
-		if beside := filepath.Join(filepath.Dir(self), "tiergate"); fileExists(beside) {
-			return beside, nil
-		}
-	}
-	if path, err := exec.LookPath("tiergate"); err == nil {
-		return path, nil
-	}
-	return "", fmt.Errorf("no tiergate beside this program or in PATH, and building it failed: %w\n%s", buildErr, out)
-}
-
-func fileExists(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }

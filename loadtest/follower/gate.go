@@ -16,6 +16,26 @@ import (
 	"tiergate/loadtest/kafka"
 )
 
+// Binary returns the path of tiergate: built into dir when this runs in its source tree,
+// else the one beside this program, or the one in PATH.
+func Binary(ctx context.Context, dir string) (string, error) {
+	binary := filepath.Join(dir, "tiergate")
+	out, buildErr := exec.CommandContext(ctx, "go", "build", "-o", binary, "tiergate/cmd/tiergate").CombinedOutput()
+	if buildErr == nil {
+		return binary, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "tiergate")
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	if path, err := exec.LookPath("tiergate"); err == nil {
+		return path, nil
+	}
+	return "", fmt.Errorf("no tiergate beside this program or in PATH, and building it failed: %w\n%s", buildErr, out)
+}
+
 // gate is a running tiergate process with one listener before all nodes of a cluster.
 type gate struct {
 	process   *kafka.Process

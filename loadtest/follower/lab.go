@@ -31,6 +31,7 @@ type lab struct {
 	log     *slog.Logger
 	serial  int // of topics and replicas
 	own     []ownTopic
+	topics  []*Topic
 }
 
 // paths of a follower to its leader.
@@ -92,6 +93,9 @@ func (l *lab) close() error {
 	}
 	if l.gate != nil {
 		errs = append(errs, l.gate.stop())
+	}
+	for _, t := range l.topics {
+		t.close()
 	}
 	if l.cluster != nil {
 		l.cluster.Close()
@@ -195,6 +199,7 @@ func (l *lab) topic(ctx context.Context, c Case, shape Shape) (*Topic, error) {
 	if err != nil {
 		return nil, fmt.Errorf("case %q: %w", c.Name, err)
 	}
+	l.topics = append(l.topics, t)
 	return t, nil
 }
 
@@ -210,7 +215,7 @@ func (l *lab) do(ctx context.Context, runs []run) ([]Row, error) {
 		}
 		row, err := l.catchUp(ctx, r)
 		if err != nil {
-			return rows, fmt.Errorf("Kafka %s %s, case %q, policy %s: %w", l.version, r.path, r.c.Name, r.policy, err)
+			return rows, fmt.Errorf("case %q, policy %s, Kafka %s %s: %w", r.c.Name, r.policy, l.version, r.path, err)
 		}
 		l.log.Info("in sync", "kafka", l.version, "path", string(r.path), "case", r.c.Name, "policy", string(r.policy),
 			"start", row.Start, "bytes", row.CopiedBytes, "took", row.CaughtUp.Round(time.Millisecond).String())

@@ -131,7 +131,7 @@ func (l *lab) ownOf(ctx context.Context, node *kafka.Node, t ownTopic, policy Po
 	var err error
 	o.Start, err = firstSegment(filepath.Join(node.DataDir(), t.topic.Name+"-0"))
 	if want := t.c.Starts(t.topic.Shape)[policy]; err == nil && o.Start != want {
-		err = fmt.Errorf("Kafka's own follower begins at %d, the played one at %d", o.Start, want)
+		err = fmt.Errorf("the own follower begins at %d, the played one at %d", o.Start, want)
 	}
 	return o, err
 }
