@@ -47,6 +47,7 @@ type gauge struct {
 	operations int64
 	errors     int64
 	retriable  int64
+	begun      bool // an operation has ended, be it in the warm-up
 }
 
 func newMeter(l loop) *meter {
@@ -64,6 +65,7 @@ func (m *meter) gauge() *gauge {
 
 // counts says whether an operation belongs to the measured time. It needs g.mu.
 func (g *gauge) counts(from, to time.Time) bool {
+	g.begun = true
 	at := to
 	if g.loop == openLoop {
 		at = from
@@ -107,6 +109,21 @@ func (g *gauge) retry() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.retriable++
+}
+
+// begun says whether any operation has ended so far.
+func (m *meter) begun() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, g := range m.gauges {
+		g.mu.Lock()
+		begun := g.begun
+		g.mu.Unlock()
+		if begun {
+			return true
+		}
+	}
+	return false
 }
 
 // begin starts the measured time.

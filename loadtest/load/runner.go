@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -74,6 +75,8 @@ type runner struct {
 	report   *report.Run
 	number   uint64 // of the next topic; in every record
 
+	found [][]string // by verification, in words
+
 	mu sync.Mutex // of the report, while faults add to it
 }
 
@@ -109,6 +112,11 @@ func Run(ctx context.Context, o Options) (*report.Run, error) {
 	}
 	if err != nil {
 		r.report.Missing = append(r.report.Missing, oneLine("the run ended early: "+strings.TrimSuffix(err.Error(), ".")))
+	}
+	if len(r.found) > 0 {
+		r.report.Tables = append(r.report.Tables, report.Table{
+			Title: "What verification found", Text: "The first few of each turn.", Head: []string{"target", "round", "workload", "what"}, Rows: r.found,
+		})
 	}
 	slices.SortStableFunc(r.report.Marks, func(a, b report.Mark) int { return a.At.Compare(b.At) })
 	r.report.Verdict = report.Judge(r.report)
@@ -331,6 +339,9 @@ func (u *turn) play(ctx context.Context) (*watch, error) {
 				return err
 			}
 		}
+		if err := w.first(ctx, running); err != nil || ctx.Err() != nil {
+			return err
+		}
 		w.begin()
 		u.faults = u.startFaults(running, w.start)
 		return w.wait(ctx, running, time.Duration(u.phase.Duration))
@@ -375,6 +386,7 @@ func (u *turn) reportTurn(w *watch) {
 			into.Rounds = append(into.Rounds, round)
 			for _, note := range m.notes {
 				u.Progress.Say("%s, round %d, %s: %s", u.target.spec.Name, u.round, m.workload.Name, note)
+				u.found = append(u.found, []string{u.target.spec.Name, strconv.Itoa(u.round), m.workload.Name, note})
 			}
 		}
 	}

@@ -63,6 +63,25 @@ func (w *watch) begin() {
 	w.scraping.Go(func() { w.scraper.run(ctx) })
 }
 
+// firstTimeout bounds the wait for the first operation of every workload.
+const firstTimeout = 30 * time.Second
+
+// first waits until every workload has done something: clients have connected, groups
+// have been joined. That is no part of what is measured, however short the warm-up.
+func (w *watch) first(ctx, running context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
+	defer cancel()
+	for slices.ContainsFunc(w.meters, func(m *meter) bool { return !m.begun() }) {
+		if !pause(ctx, running.Done(), 10*time.Millisecond) {
+			break
+		}
+	}
+	if running.Err() != nil {
+		return errLoadEnded
+	}
+	return nil
+}
+
 // wait lets d of the measured time pass, or with d below 0 that much of the warm-up. It
 // returns early when ctx ends (nil) or a job does (errLoadEnded).
 func (w *watch) wait(ctx, running context.Context, d time.Duration) error {
