@@ -30,7 +30,7 @@ vet:
 	$(GO) vet ./...
 
 # The end-to-end tests start brokers and take all cores: they run by themselves.
-UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e /loadtest/wholecluster -e /loadtest/follower/real)
+UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e /loadtest/wholecluster -e /loadtest/follower/real -e /loadtest/load/real)
 
 unit: ## tests that need Go only
 	$(GO) test $(UNIT)
@@ -41,6 +41,7 @@ real: ## tests against real brokers: needs a JDK 17+, Maven, gcc and Python 3
 	$(GO) test -timeout 40m -v ./loadtest/endtoend/...
 	$(GO) test -timeout 20m -v ./loadtest/wholecluster/...
 	$(GO) test -timeout 20m -v ./loadtest/follower/real
+	$(GO) test -timeout 20m -v ./loadtest/load/real
 
 race: ## the Go-only tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race $(UNIT)
