@@ -120,7 +120,10 @@ func (j *pendingUploadJob) snapshotAfter(ctx context.Context, c calm) error {
 func (j *pendingUploadJob) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
-	err := j.cluster.await(ctx, "the brokers' own state", func() error { return j.snapshot(ctx) })
+	var err error
+	for range 2 { // one more where the latest was begun and not completed
+		err = errors.Join(err, j.cluster.await(ctx, "the brokers' own state", func() error { return j.snapshot(ctx) }))
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.got.counts.Add(j.truth.counts)
