@@ -191,8 +191,12 @@ func (c *cluster) createTopic(ctx context.Context, t newTopic) error {
 	for k, v := range configs {
 		values[k] = &v
 	}
+	replicas := t.replicas
+	if c.spec.Kind == ClusterReal {
+		replicas = min(replicas, c.spec.Brokers)
+	}
 	adm := kadm.NewClient(c.admin)
-	if _, err := adm.CreateTopic(ctx, int32(t.partitions), int16(min(t.replicas, c.spec.Brokers)), values, t.name); err != nil {
+	if _, err := adm.CreateTopic(ctx, int32(t.partitions), int16(replicas), values, t.name); err != nil {
 		return fmt.Errorf("create topic %s: %w", t.name, err)
 	}
 	return c.await(ctx, "leaders of topic "+t.name, func() error {

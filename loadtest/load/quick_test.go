@@ -10,10 +10,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/loadtest/report"
+	"tiergate/loadtest/sim"
 )
 
 // logProgress shows a run in the test's log, and calls f once a second of a turn.
@@ -229,5 +232,51 @@ func TestInterrupted(t *testing.T) {
 	}
 	if c := w.Counts(); c.Sent < 500 || c.Received != c.Sent || c.Lost != 0 {
 		t.Errorf("%+v; want at least a second's records, all of them received", c)
+	}
+}
+
+// On a cluster that is there, topics are created and deleted again.
+func TestExistingCluster(t *testing.T) {
+	c, err := sim.New(sim.Options{Brokers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	text := `
+name: there
+topics: [{name: shared, partitions: 2, records: 100, record_size: 100}]
+targets: [{kind: direct}, {kind: tiergate}, {kind: haproxy}]
+phases:
+  - name: only
+    duration: 300ms
+    workloads:
+      - {kind: produce, rate: 200, partitions: 2, in_flight: 500}
+      - {kind: consume, topic: shared, consume_rate: 1000}
+`
+	s, err := Parse("there.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), Options{Scenario: s, Tool: "test", Progress: newLogProgress(t, nil), Cluster: strings.Join(c.Addresses(), ",")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// HAProxy is left out, and the report says so.
+	if r.Verdict.Outcome != report.Incomplete || len(r.Verdict.Reasons) != 1 || !strings.Contains(r.Verdict.Reasons[0], "haproxy") {
+		t.Errorf("%+v", r.Verdict)
+	}
+	for _, name := range []string{"direct", "tiergate"} {
+		if got := r.Target(name).Workload("produce").Counts(); got.Sent < 40 || got.Received != got.Sent {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addresses()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	topics, err := kadm.NewClient(client).ListTopics(t.Context())
+	if err != nil || len(topics) != 0 {
+		t.Errorf("topics that are left: %v, %v", topics.Names(), err)
 	}
 }

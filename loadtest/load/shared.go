@@ -48,6 +48,7 @@ func (c *cluster) createShared(ctx context.Context, spec Topic, number uint64) e
 	if err := c.createTopic(ctx, newTopic{spec.Name, spec.Partitions, spec.Replicas, spec.Tiered, configs}); err != nil {
 		return err
 	}
+	c.topics[spec.Name] = t
 	if err := t.fill(ctx, c); err != nil {
 		return fmt.Errorf("fill topic %s: %w", spec.Name, err)
 	}
@@ -63,7 +64,6 @@ func (c *cluster) createShared(ctx context.Context, spec Topic, number uint64) e
 			return err
 		}
 	}
-	c.topics[spec.Name] = t
 	t.flow(c)
 	return nil
 }
