@@ -6,6 +6,7 @@ package follower
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -363,6 +364,45 @@ func TestNativePendingUpload(t *testing.T) {
 	for version, want := range map[string]bool{"3.9.1": false, "4.1.1": false, "4.2.0": true, "4.3.0": true, "4.10.0": true, "5.0.0": true, "x": false} {
 		if got := nativePendingUpload(version); got != want {
 			t.Errorf("%s: %v", version, got)
+		}
+	}
+}
+
+// Segments of LocalTieredStorage as it lays them out, one of them not uploaded whole yet.
+func TestLocalRemote(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "kafka-tiered-storage", "orders-0-x7JqPkVhQ3aX4d2mE5sG6w")
+	must(t, os.MkdirAll(folder, 0o755))
+	for name, content := range map[string]string{
+		"00000000000000000000-a.log":                     string(rangeOf(t, nil, "0-50@0")),
+		"00000000000000000000-a.leader_epoch_checkpoint": "0\n1\n0 0\n",
+		"00000000000000000050-b.log":                     string(rangeOf(t, nil, "50-80@0")) + string(rangeOf(t, nil, "80-100@3")),
+		"00000000000000000050-b.leader_epoch_checkpoint": "0\n2\n0 0\n3 80\n",
+		"00000000000000000100-c.log":                     string(rangeOf(t, nil, "100-150@3"))[:100],
+	} {
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644))
+	}
+	remote := LocalRemote{Dir: dir, Topic: "orders"}
+	for _, c := range []struct {
+		offset int64
+		epoch  int32
+		want   string
+	}{
+		{0, 0, "[0, 49] 0@0"},
+		{49, 0, "[0, 49] 0@0"},
+		{50, 0, "[50, 99] 0@0 3@80"},
+		{99, 3, "[50, 99] 0@0 3@80"},
+		{99, 0, "none"},
+		{100, 3, "none"},
+	} {
+		s, ok, err := remote.Segment(c.offset, c.epoch)
+		must(t, err)
+		got := "none"
+		if ok {
+			got = fmt.Sprintf("[%d, %d] %v", s.First, s.Last, s.Epochs)
+		}
+		if got != c.want {
+			t.Errorf("offset %d under epoch %d: %s, want %s", c.offset, c.epoch, got, c.want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package follower
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,16 +28,46 @@ type LocalRemote struct {
 // Segment looks for the segment in the folder. Uploads go on; one that is not whole yet is
 // none, as it is for the broker's metadata.
 func (l LocalRemote) Segment(offset int64, epoch int32) (Segment, bool, error) {
-	all, err := l.segments()
+	files, err := l.files()
 	if err != nil {
 		return Segment{}, false, err
 	}
-	for _, s := range all {
-		if s.First <= offset && offset <= s.Last && s.Epochs.At(offset) == epoch {
+	for _, path := range files {
+		if first, err := firstOffset(path); err != nil || first > offset {
+			continue // also one that is just being written, or deleted
+		}
+		s, ok, err := readStored(path)
+		if err != nil {
+			return Segment{}, false, fmt.Errorf("remote segment %s: %w", path, err)
+		}
+		if ok && offset <= s.Last && s.Epochs.At(offset) == epoch {
 			return s.Segment, true, nil
 		}
 	}
 	return Segment{}, false, nil
+}
+
+// files returns the segments' .log files, from the last to the first: their names begin
+// with the base offset, in 20 digits.
+func (l LocalRemote) files() ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(l.Dir, "*", l.Topic+"-0-*", "*.log"))
+	slices.Sort(files)
+	slices.Reverse(files)
+	return files, err
+}
+
+// firstOffset reads the base offset of a segment's first batch.
+func firstOffset(path string) (int64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return -1, err
+	}
+	defer file.Close()
+	var b [8]byte
+	if _, err := file.ReadAt(b[:], 0); err != nil {
+		return -1, err
+	}
+	return int64(binary.BigEndian.Uint64(b[:])), nil
 }
 
 // stored is a segment and its .log file.
@@ -47,7 +78,7 @@ type stored struct {
 
 // segments returns all of them, ascending.
 func (l LocalRemote) segments() ([]stored, error) {
-	files, err := filepath.Glob(filepath.Join(l.Dir, "*", l.Topic+"-0-*", "*.log"))
+	files, err := l.files()
 	if err != nil {
 		return nil, err
 	}
