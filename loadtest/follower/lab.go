@@ -111,11 +111,17 @@ func (l *lab) paths() []path {
 	return []path{through}
 }
 
-// nativePendingUpload says whether brokers of a version answer -6 themselves: since 4.2.
-func nativePendingUpload(version string) bool {
-	var major, minor int
-	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
-	return err == nil && (major > 4 || major == 4 && minor >= 2)
+// nativePendingUpload says whether brokers of a version answer -6 themselves.
+func nativePendingUpload(version string) bool { return since(version, 4, 2) }
+
+// asksPendingUpload says whether brokers of a version can ask -6, as followers.
+func asksPendingUpload(version string) bool { return since(version, 4, 3) }
+
+// since says whether a version of Kafka is at least major.minor.
+func since(version string, major, minor int) bool {
+	var a, b int
+	_, err := fmt.Sscanf(version, "%d.%d", &a, &b)
+	return err == nil && (a > major || a == major && b >= minor)
 }
 
 // run is one catch-up that is to be done: a topic, a policy, a path.

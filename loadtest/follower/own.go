@@ -18,7 +18,7 @@ import (
 	"tiergate/loadtest/kafka"
 )
 
-// lastTieredOffsetConfig is KIP-1023's switch, in Kafka 4.2 and later.
+// lastTieredOffsetConfig is KIP-1023's switch, in Kafka 4.3 and later.
 const lastTieredOffsetConfig = "follower.fetch.last.tiered.offset.enable"
 
 // Own is what Kafka's own follower did in the place of the played one: the broker of the
@@ -39,7 +39,7 @@ type ownTopic struct {
 	topic *Topic
 }
 
-// doOwn has Kafka's own follower catch up: a native one under both policies, an older one
+// doOwn has Kafka's own follower catch up: a broker of 4.3 or later under both policies, an older one
 // under the only one that it has.
 func (l *lab) doOwn(ctx context.Context) ([]Own, error) {
 	if err := l.broker.Close(ctx); err != nil {
@@ -47,7 +47,7 @@ func (l *lab) doOwn(ctx context.Context) ([]Own, error) {
 	}
 	l.broker = nil // the node registers itself from now on
 	policies := []Policy{EarliestLocal}
-	if nativePendingUpload(l.version) {
+	if asksPendingUpload(l.version) {
 		policies = []Policy{EarliestPendingUpload, EarliestLocal}
 	}
 	var all []Own
@@ -93,7 +93,7 @@ func (l *lab) ownUnder(ctx context.Context, policy Policy) ([]Own, error) {
 
 // setPolicy sets KIP-1023's switch for all brokers.
 func (l *lab) setPolicy(ctx context.Context, policy Policy) error {
-	if !nativePendingUpload(l.version) {
+	if !asksPendingUpload(l.version) {
 		return nil
 	}
 	cl, err := l.cluster.Client()
