@@ -64,7 +64,7 @@ func (w *watch) begin() {
 }
 
 // firstTimeout bounds the wait for the first operation of every workload.
-const firstTimeout = 30 * time.Second
+const firstTimeout = 2 * time.Minute
 
 // first waits until every workload has done something: clients have connected, groups
 // have been joined. That is no part of what is measured, however short the warm-up.
