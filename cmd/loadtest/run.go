@@ -22,7 +22,7 @@ type RunCmd struct {
 	Duration time.Duration `help:"Measured time of every phase, instead of what the scenario says." placeholder:"TIME"`
 	Rounds   int           `help:"Rounds of every phase, instead of what the scenario says." placeholder:"N"`
 	Out      string        `help:"Folder for report.json, report.html and report.md, and for configurations and logs of what is started." default:"bin/load" placeholder:"DIR"`
-	Doc      string        `help:"Also put the tables into this Markdown file, between its marks." placeholder:"FILE" type:"existingfile"`
+	Doc      string        `help:"Also put the tables of a whole run into this Markdown file, between its marks." placeholder:"FILE" type:"existingfile"`
 }
 
 // Help is shown by --help.
@@ -86,6 +86,9 @@ func (c *RunCmd) Run(stop Stop, streams *Streams) error {
 	shown.done()
 	if r == nil {
 		return runErr
+	}
+	if runErr != nil || r.Interrupted {
+		c.Doc = "" // what stands there is better than half a run
 	}
 	if err := c.write(r, streams); err != nil {
 		return err

@@ -46,7 +46,7 @@ type Options struct {
 	Now context.Context
 }
 
-// Progress is told what a run does. Its methods are called by one goroutine at a time.
+// Progress is told what a run does. Its methods are called by several goroutines.
 type Progress interface {
 	// Say is a line that stays.
 	Say(format string, args ...any)
@@ -104,6 +104,10 @@ func Run(ctx context.Context, o Options) (*report.Run, error) {
 	for _, p := range s.Phases {
 		r.report.Rounds = max(r.report.Rounds, p.Rounds)
 	}
+	unheard := context.AfterFunc(ctx, func() {
+		o.Progress.Say("ending: what was measured so far is verified; once more, and everything is dropped")
+	})
+	defer unheard()
 	err = r.run(ctx)
 	r.report.Seconds = time.Since(r.report.Started).Seconds()
 	r.report.Interrupted = ctx.Err() != nil
