@@ -11,6 +11,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"tiergate/rewrite"
@@ -37,14 +38,49 @@ func held(answer <-chan struct{}) func(*net.TCPConn) {
 	}
 }
 
+// A session without any answer yet is reset when the proxy drains, as a broker that is down
+// refuses: an end would read as wrong credentials or lack of TLS. So is one whose broker
+// is being dialed.
+func TestDrainResetsBeforeTheFirstAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		dial  Dial
+		state state
+	}{
+		{"open", newBroker(t, silence).dial, stateOpen},
+		{"dialing", func(ctx context.Context) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, stateDialing},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := &journal{}
+			s := newServer(t, c.dial, rewrite.Rules{}, loggingTo(j))
+			client := connect(t, s)
+			mustWrite(t, client, request(18, 3, 1)[:9])
+			awaitSession(t, s, "the session is there", func(se *session) bool { return se.state == c.state })
+			if err := s.Drain(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if err := ending(t, client); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client saw %v, want a reset", err)
+			}
+			j.awaitLine(t, "session ended", "reason=drained")
+		})
+	}
+}
+
 // Drain ends idle sessions at once, lets exchanges under way finish to the last byte,
 // takes no new connection, and leaves requests alone that it has not begun.
 func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
-	answer := make(chan struct{})
+	answer := make(chan struct{}, 1)
+	answer <- struct{}{}
 	b := newBroker(t, held(answer))
 	j := &journal{}
 	s := newServer(t, b.dial, rewrite.Rules{}, loggingTo(j))
 	idle, busy := connect(t, s), connect(t, s)
+	mustWrite(t, idle, request(3, 1, 1))
+	checkAnswer(t, idle, 1, 3_000_000)
 	awaitOnLoop(t, s, "both sessions are open", func(l *loop) bool {
 		open := 0
 		for se := range l.sessions {

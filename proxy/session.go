@@ -90,6 +90,7 @@ func newSession(l *loop, a *arrival) {
 		limits: codec.Limits{Min: codec.ResponseFixedLen - codec.SizeLen, Max: l.server.opts.MaxResponseBytes},
 	}
 	if l.draining {
+		resetOnClose(a.fd)
 		closeFD(a.fd)
 		l.server.admission.forget(a.peer)
 		return
@@ -277,6 +278,8 @@ func (s *session) settle() {
 	switch {
 	case s.requests.done && s.responses.done && !s.client.owes() && !s.broker.owes():
 		s.end(s.endReason(), nil)
+	case s.loop.draining && s.state == stateOpen && s.idle() && !s.responses.begun:
+		s.end(reasonDrained, nil)
 	case s.loop.draining && s.state == stateOpen && s.idle():
 		s.close(reasonDrained)
 	case s.state == stateOpen && s.broker.dead():
@@ -363,7 +366,7 @@ func (s *session) end(why reason, err error) {
 	s.cancel()
 	s.client.dropPipe()
 	s.broker.dropPipe()
-	if why == reasonDial {
+	if why == reasonDial || why == reasonDrained && !s.responses.begun {
 		// As near as can be to the refusal that a broker that is down gives. An ordinary end
 		// before the first answer reads as wrong credentials or lack of TLS: franz-go gives
 		// up on it (kgo.AlwaysRetryEOF), and tries again after a reset.
