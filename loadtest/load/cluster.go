@@ -51,6 +51,9 @@ func baseOptions(bootstrap []string) []kgo.Opt {
 		kgo.MetadataMaxAge(30 * time.Second),
 		kgo.DisableClientMetrics(),
 		kgo.DialTimeout(5 * time.Second),
+		// A connection that ends before its first answer is one that was cut, and no sign
+		// of TLS, which is what the client takes it for.
+		kgo.AlwaysRetryEOF(),
 	}
 }
 

@@ -189,6 +189,9 @@ func (j *recordsJob) finish(ctx context.Context) error {
 	var flushed []error
 	for _, p := range j.producers {
 		flushed = append(flushed, p.flush(ctx))
+		if err := p.failure(); err != nil { // counted as an error; what became of it is not known
+			j.sent.notes = append(j.sent.notes, err.Error())
+		}
 	}
 	if j.spec.Kind == WorkloadProduce {
 		if err := j.consume(newMeter(closedLoop), latencyNone); err != nil {

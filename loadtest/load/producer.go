@@ -265,6 +265,11 @@ func (p *producer) flush(ctx context.Context) error {
 	if err := p.client.Flush(ctx); err != nil {
 		return fmt.Errorf("producer %d: %d records were not acknowledged: %w", p.id, p.client.BufferedProduceRecords(), err)
 	}
+	return nil
+}
+
+// failure says why the first record failed that did for good, if any.
+func (p *producer) failure() error {
 	if err := p.failed.Load(); err != nil {
 		return fmt.Errorf("producer %d: a record failed for good: %w", p.id, *err)
 	}

@@ -95,7 +95,7 @@ func (t *sharedTopic) fill(ctx context.Context, c *cluster) error {
 			return ctx.Err()
 		}
 	}
-	return p.flush(ctx)
+	return errors.Join(p.flush(ctx), p.failure())
 }
 
 // awaitUpload waits until every partition has records that are in remote storage only.
