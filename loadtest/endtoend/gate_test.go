@@ -4,102 +4,45 @@
 package endtoend
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"strings"
 	"testing"
-	"time"
 
-	"tiergate/loadtest/kafka"
+	gates "tiergate/loadtest/stand"
 )
 
 // gate is a running tiergate process.
-type gate struct {
-	process *kafka.Process
-	logPath string
-	admin   string
-}
+type gate struct{ *gates.Gate }
 
-// startGate is launchGate, and waits until /readyz is content.
+// startGate runs tiergate for the length of a test, and waits until it is ready.
 func startGate(t *testing.T, ctx context.Context, config string) *gate {
 	t.Helper()
-	g := launchGate(t, config)
-	ready, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := kafka.Poll(ready, "/readyz of tiergate", g.ready); err != nil {
-		t.Fatalf("%v\n--- configuration\n%s", err, config)
-	}
-	return g
+	return &gate{gates.Start(t, ctx, config)}
 }
 
-// launchGate runs `tiergate serve` with a configuration to which the address of the admin
-// server is added. When the test ends it gets SIGTERM and must end with exit code 0.
-func launchGate(t *testing.T, config string) *gate {
+// counter returns the sum of a metric's series whose labels contain text.
+func (g *gate) counter(t *testing.T, ctx context.Context, name, labels string) int {
 	t.Helper()
-	dir := t.TempDir()
-	ports, err := kafka.FreePorts(1)
+	n, err := g.Metric(ctx, name, labels)
 	must(t, err)
-	g := &gate{admin: kafka.Loopback(ports[0]), logPath: filepath.Join(dir, "tiergate.log")}
-	file := filepath.Join(dir, "tiergate.yaml")
-	config += fmt.Sprintf("admin:\n  address: %q\n", g.admin)
-	must(t, os.WriteFile(file, []byte(config), 0o644))
-	log, err := os.Create(g.logPath)
-	must(t, err)
-	defer log.Close()
-	cmd := exec.Command(os.Getenv(binaryEnv), "serve", "--config", file)
-	cmd.Stdout, cmd.Stderr = log, log
-	g.process, err = kafka.StartProcess(cmd)
-	must(t, err)
-	t.Cleanup(func() { g.stop(t) })
-	return g
+	return int(n)
 }
 
-// ready asks /readyz once.
-func (g *gate) ready(ctx context.Context) error {
-	select {
-	case <-g.process.Done():
-		return fmt.Errorf("tiergate ended: %w", g.process.Err())
-	default:
+// warnings are the lines of the log at level WARN, from msg= on, without clients' ports.
+func (g *gate) warnings(t *testing.T) []string {
+	t.Helper()
+	log, err := os.ReadFile(g.LogPath())
+	must(t, err)
+	var lines []string
+	for line := range strings.Lines(string(log)) {
+		if _, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " level=WARN "); ok {
+			if before, after, ok := strings.Cut(rest, " client="); ok {
+				_, after, _ = strings.Cut(after, " ")
+				rest = before + " " + after
+			}
+			lines = append(lines, rest)
+		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		var body bytes.Buffer
-		_, _ = body.ReadFrom(resp.Body)
-		return fmt.Errorf("%s: %s", resp.Status, body.Bytes())
-	}
-	return nil
-}
-
-// stop ends the process as a supervisor does and shows its log if anything failed.
-func (g *gate) stop(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
-	defer cancel()
-	if err := g.process.Terminate(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := g.process.Err(); err != nil {
-		t.Errorf("tiergate after SIGTERM: %v", err)
-	}
-	log, err := os.ReadFile(g.logPath)
-	if err != nil {
-		t.Error(err)
-	}
-	if bytes.Contains(log, []byte("DATA RACE")) || bytes.Contains(log, []byte("panic")) {
-		t.Error("tiergate's log shows a data race or a panic")
-	}
-	if t.Failed() {
-		t.Logf("--- log of tiergate\n%s", log[max(0, len(log)-16*1024):])
-	}
+	return lines
 }

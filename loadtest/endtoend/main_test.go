@@ -9,16 +9,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"tiergate/loadtest/kafka"
+	gates "tiergate/loadtest/stand"
 )
-
-// binaryEnv tells the tests where TestMain built the binary.
-const binaryEnv = "TIERGATE_TEST_BINARY"
 
 // TestMain builds the binary once, with -race when the tests themselves are. Without Java
 // and Maven it fails with one sentence: these tests are never left out in silence.
@@ -43,13 +39,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "tiergate")
-	args := append([]string{"build", "-o", binary}, raceFlags...)
-	if out, err := exec.Command("go", append(args, "tiergate/cmd/tiergate")...).CombinedOutput(); err != nil {
-		fmt.Printf("go build tiergate/cmd/tiergate: %v\n%s", err, out)
+	if err := gates.Build(dir, raceFlags...); err != nil {
+		fmt.Println(err)
 		return 1
 	}
-	os.Setenv(binaryEnv, binary)
 	return m.Run()
 }
 

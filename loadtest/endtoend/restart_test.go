@@ -73,7 +73,7 @@ listeners:
 	for turn := range 4 {
 		// The restarts are spread over the time that the clients take.
 		awaitRecords(t, ctx, s, topic, int64(records*(turn+1)/6))
-		gates[turn%2].stop(t)
+		gates[turn%2].Stop()
 		gates[turn%2] = startGate(t, ctx, configs[turn%2])
 	}
 	clients.Wait()

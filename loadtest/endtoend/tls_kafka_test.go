@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/loadtest/kafka"
+	gates "tiergate/loadtest/stand"
 )
 
 // testMutualTLS has a broker that wants certificates: it sees that of tiergate, for the
@@ -75,7 +76,7 @@ func (s *secured) testFaults(t *testing.T, ctx context.Context) {
 		t.Run(c.name, func(t *testing.T) {
 			address := s.cluster.Node(nodeID).ListenerAddress(c.listener)
 			yaml, bootstrap, _ := s.config(t, side{listener: c.listener, upstream: c.upstream, mode: "auto"})
-			g := launchGate(t, yaml)
+			g := &gate{gates.Launch(t, yaml)}
 			lines := func(n int) string {
 				var got []string
 				must(t, kafka.Poll(ctx, "a warning", func(context.Context) error {

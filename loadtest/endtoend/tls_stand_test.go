@@ -8,14 +8,10 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"maps"
 	"net"
-	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -240,44 +236,4 @@ func dialAs(t *testing.T, ctx context.Context, addr string, config *tls.Config) 
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// counter returns the sum of a metric's series whose labels contain text.
-func (g *gate) counter(t *testing.T, ctx context.Context, name, labels string) int {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.admin+"/metrics", nil)
-	must(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	must(t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	must(t, err)
-	total := 0
-	for line := range strings.Lines(string(text)) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if metric, _, _ := strings.Cut(series, "{"); metric == name && strings.Contains(series, labels) {
-			n, err := strconv.Atoi(value)
-			must(t, err)
-			total += n
-		}
-	}
-	return total
-}
-
-// warnings are the lines of the log at level WARN, from msg= on, without clients' ports.
-func (g *gate) warnings(t *testing.T) []string {
-	t.Helper()
-	log, err := os.ReadFile(g.logPath)
-	must(t, err)
-	var lines []string
-	for line := range strings.Lines(string(log)) {
-		if _, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " level=WARN "); ok {
-			if before, after, ok := strings.Cut(rest, " client="); ok {
-				_, after, _ = strings.Cut(after, " ")
-				rest = before + " " + after
-			}
-			lines = append(lines, rest)
-		}
-	}
-	return lines
 }
