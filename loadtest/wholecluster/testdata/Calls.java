@@ -134,10 +134,16 @@ public class Calls {
         }
     }
 
+    /** Has a share group begin at the start of its topics, and get records again after 15 s that were not acknowledged. */
+    static void configureShare(Admin admin, String group) throws Exception {
+        admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group), List.of(
+            new AlterConfigOp(new ConfigEntry("share.auto.offset.reset", "earliest"), AlterConfigOp.OpType.SET),
+            new AlterConfigOp(new ConfigEntry("share.record.lock.duration.ms", "15000"), AlterConfigOp.OpType.SET)))).all().get();
+    }
+
     static void share(Admin admin, String bootstrap, String topic) throws Exception {
         String group = topic + "-group";
-        admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group),
-            List.of(new AlterConfigOp(new ConfigEntry("share.auto.offset.reset", "earliest"), AlterConfigOp.OpType.SET)))).all().get();
+        configureShare(admin, group);
         try (var p = producer(bootstrap)) {
             send(p, topic, "shared ", 200);
         }
@@ -210,7 +216,10 @@ public class Calls {
         admin.deleteTopics(List.of(topic, topic + "-share")).all().get();
     }
 
-    /** Produces and consumes numbers until standard input ends; each must come back once. */
+    /**
+     * Produces and consumes numbers until a line comes in; each must come back once, and to a share group
+     * at least once.
+     */
     static void numbered(String bootstrap, String topic) throws Exception {
         AtomicInteger errors = new AtomicInteger();
         ConcurrentHashMap<String, Integer> seen = new ConcurrentHashMap<>();
@@ -227,6 +236,24 @@ public class Calls {
             }
         });
         consuming.start();
+        Set<String> shared = ConcurrentHashMap.newKeySet();
+        Thread sharing = new Thread(() -> {
+            try (var admin = Admin.create(config(bootstrap))) {
+                configureShare(admin, topic + "-java-share");
+            } catch (Exception e) {
+                e.printStackTrace();
+                errors.incrementAndGet();
+            }
+            try (var c = new KafkaShareConsumer<>(config(bootstrap, "group.id", topic + "-java-share"), new StringDeserializer(), new StringDeserializer())) {
+                c.subscribe(List.of(topic));
+                while (!done.get())
+                    c.poll(Duration.ofMillis(100)).forEach(r -> shared.add(r.value()));
+            } catch (Exception e) {
+                e.printStackTrace();
+                errors.incrementAndGet();
+            }
+        });
+        sharing.start();
         int sent = 0;
         try (var p = producer(bootstrap, "enable.idempotence", true, "acks", "all")) {
             for (; System.in.available() == 0; sent++) { // the test writes a line to end it
@@ -239,10 +266,15 @@ public class Calls {
                 Thread.sleep(20);
             }
         }
-        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60); seen.size() < sent && System.nanoTime() < end; )
+        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60); Math.min(seen.size(), shared.size()) < sent && System.nanoTime() < end; )
             Thread.sleep(50);
         done.set(true);
         consuming.join();
+        sharing.join();
+        if (shared.size() != sent) {
+            System.err.printf("the share group got %d of %d%n", shared.size(), sent);
+            errors.incrementAndGet();
+        }
         int consumed = seen.values().stream().mapToInt(n -> n).sum();
         System.out.printf("sent %d distinct %d consumed %d errors %d%n", sent, seen.size(), consumed, errors.get());
     }

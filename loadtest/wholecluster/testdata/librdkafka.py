@@ -81,7 +81,8 @@ def await_leaders(admin, topic):
             return offsets(admin, topic, ka.OffsetSpec.latest())
         except ck.KafkaException as e:
             if time.monotonic() > deadline or not e.args[0].retriable() and e.args[0].code() not in (
-                    ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError.NOT_LEADER_FOR_PARTITION, ck.KafkaError.LEADER_NOT_AVAILABLE):
+                    ck.KafkaError._NOENT, ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
+                    ck.KafkaError.NOT_LEADER_FOR_PARTITION, ck.KafkaError.LEADER_NOT_AVAILABLE):
                 raise
             time.sleep(0.05)
 
