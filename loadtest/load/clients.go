@@ -48,7 +48,8 @@ func (j *connectionsJob) run(ctx context.Context, stop <-chan struct{}) error {
 	start := time.Now()
 	for i, gauge := range j.gauges {
 		g.Go(func() error {
-			pace := j.pace(start, i, len(j.gauges))
+			pace := j.pace(j.got.meter, start, i, len(j.gauges))
+			defer gauge.miss(pace)
 			for {
 				due, ok := time.Now(), pause(ctx, stop, 0)
 				if pace != nil {
@@ -153,7 +154,8 @@ func (j *adminJob) run(ctx context.Context, stop <-chan struct{}) error {
 	start := time.Now()
 	for i, c := range j.clients {
 		g.Go(func() error {
-			pace := j.pace(start, i, len(j.clients))
+			pace := j.pace(j.got.meter, start, i, len(j.clients))
+			defer j.gauges[i].miss(pace)
 			for n := 0; ; n++ {
 				due, ok := time.Now(), pause(ctx, stop, 0)
 				if pace != nil {

@@ -86,12 +86,14 @@ func (s *setting) loop() loop {
 	return closedLoop
 }
 
-// pace of client i of n; nil in a closed loop.
-func (s *setting) pace(start time.Time, i, n int) *pace {
+// pace of client i of n that m measures; nil in a closed loop.
+func (s *setting) pace(m *meter, start time.Time, i, n int) *pace {
 	if s.spec.Rate <= 0 {
 		return nil
 	}
-	return newPace(start, s.spec.Rate, i, n)
+	p := newPace(start, s.spec.Rate, i, n)
+	p.ended = m.ended
+	return p
 }
 
 // finishTimeout bounds the time for what is under way to end, and for reading all back.
@@ -172,7 +174,7 @@ func (j *recordsJob) run(ctx context.Context, stop <-chan struct{}) error {
 	g, ctx := errgroup.WithContext(ctx)
 	start := time.Now()
 	for i, p := range j.producers {
-		g.Go(func() error { return p.run(ctx, stop, j.pace(start, i, len(j.producers))) })
+		g.Go(func() error { return p.run(ctx, stop, j.pace(j.sent.meter, start, i, len(j.producers))) })
 	}
 	for _, c := range j.consumers {
 		g.Go(func() error { return c.run(ctx, stop) })

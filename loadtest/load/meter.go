@@ -104,6 +104,16 @@ func (g *gauge) fail(from, to time.Time) {
 	}
 }
 
+// miss notes operations that were due and never begun.
+func (g *gauge) miss(p *pace) {
+	if p == nil {
+		return
+	}
+	for _, due := range p.missed() {
+		g.fail(due, time.Now())
+	}
+}
+
 // retry notes a request that failed and that the client tries again.
 func (g *gauge) retry() {
 	g.mu.Lock()
@@ -177,6 +187,16 @@ func (m *meter) finish(at time.Time) {
 		g.end = at
 		g.mu.Unlock()
 	}
+}
+
+// ended returns when the measured time ended, or the time now when it has not.
+func (m *meter) ended() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.end.IsZero() {
+		return time.Now()
+	}
+	return m.end
 }
 
 // round returns what was measured, when all clients are done.

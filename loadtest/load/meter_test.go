@@ -58,6 +58,46 @@ func TestAStallIsSeenByAllThatWasDue(t *testing.T) {
 	})
 }
 
+// A stall that outlasts the measured time hides nothing: what was due in it is begun after
+// it, and what cannot be begun any more counts as failed.
+func TestAStallAtTheEndHidesNothing(t *testing.T) {
+	f := func(stall time.Duration, wantSent int, wantErrors int64) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			m := newMeter(openLoop)
+			g := m.gauge()
+			start := time.Now()
+			m.begin(start)
+			stop := make(chan struct{})
+			time.AfterFunc(2*time.Second-time.Nanosecond, func() {
+				m.finish(start.Add(2 * time.Second))
+				close(stop)
+			})
+			p := newPace(start, 1000, 0, 1)
+			p.ended = m.ended
+			sent := 0
+			for {
+				due, ok := p.wait(t.Context(), stop)
+				if !ok {
+					break
+				}
+				if sent++; sent == 1501 {
+					<-time.After(stall)
+				}
+				g.record(due, time.Now(), 1)
+			}
+			g.miss(p)
+			r := m.round(1)
+			if sent != wantSent || r.Latency.Count() != int64(wantSent) || r.Counts.Errors != wantErrors {
+				t.Errorf("stall of %v: %d sent, %d counted, %d failed; want %d, %d, %d", stall, sent, r.Latency.Count(), r.Counts.Errors, wantSent, wantSent, wantErrors)
+			}
+		})
+	}
+	f(0, 2000, 0)
+	f(10*time.Second, 2000, 0)
+	f(2*time.Minute, 1501, 499)
+}
+
 // In an open loop all counts that was due in the measured time, and in a closed loop all
 // that ended in it.
 func TestWhatBelongsToTheMeasuredTime(t *testing.T) {

@@ -148,6 +148,7 @@ func (p *producer) send(s *slot, due time.Time) {
 
 // run sends until stop: at a pace, or with pace nil as many as possible.
 func (p *producer) run(ctx context.Context, stop <-chan struct{}, pace *pace) error {
+	defer p.gauge.miss(pace)
 	if p.spec.Transaction > 0 {
 		return p.runTransactions(ctx, stop, pace)
 	}
