@@ -4,6 +4,8 @@
 package real
 
 import (
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +56,23 @@ type progress struct{ *testing.T }
 func (p progress) Say(format string, args ...any) { p.Logf(format, args...) }
 func (p progress) Second(load.Second)             {}
 
+// installed returns the targets that this machine has. In CI it must have all of them.
+func installed(t *testing.T) []string {
+	targets := []string{"direct", "tiergate", "sidecar"}
+	for _, peer := range []string{"haproxy", "nginx"} {
+		_, err := exec.LookPath(peer)
+		if peer == "nginx" && err != nil { // only root has sbin in the path
+			_, err = exec.LookPath("/usr/sbin/nginx")
+		}
+		if err != nil && os.Getenv("CI") != "true" {
+			t.Logf("%s is not installed, so it takes no part (apt-get install haproxy nginx libnginx-mod-stream)", peer)
+			continue
+		}
+		targets = append(targets, peer)
+	}
+	return targets
+}
+
 // Nothing is lost, doubled or wrong on any way to three real brokers, with faults, and
 // every fault is played on every target.
 func TestEveryWayToRealBrokers(t *testing.T) {
@@ -67,7 +86,8 @@ func TestEveryWayToRealBrokers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := load.Run(t.Context(), load.Options{Scenario: s, Tool: "test", Progress: progress{t}})
+	targets := installed(t)
+	r, err := load.Run(t.Context(), load.Options{Scenario: s, Tool: "test", Progress: progress{t}, Targets: targets})
 	if r != nil {
 		t.Log("\n" + report.Text(r))
 	}
@@ -78,6 +98,9 @@ func TestEveryWayToRealBrokers(t *testing.T) {
 		t.Errorf("%s: %s", r.Verdict.Outcome, strings.Join(r.Verdict.Reasons, "; "))
 	}
 	for _, target := range []string{"haproxy", "tiergate", "sidecar"} {
+		if !slices.Contains(targets, target) {
+			continue
+		}
 		var kinds []string
 		for _, m := range r.Marks {
 			if m.Target == target {
