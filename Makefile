@@ -35,7 +35,7 @@ UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e
 unit: ## tests that need Go only
 	$(GO) test $(UNIT)
 
-real: ## tests against real brokers: needs a JDK 17+, Maven, gcc, Python 3, HAProxy and nginx
+real: ## tests against real brokers: needs a JDK 17+, Maven, gcc and Python 3
 	$(GO) test -timeout 20m ./loadtest/kafka/...
 	@# -v: the figures (comparisons, requests on the wire) are part of the result.
 	$(GO) test -timeout 40m -v ./loadtest/endtoend/...
