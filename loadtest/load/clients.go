@@ -5,8 +5,8 @@ package load
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -116,6 +116,8 @@ type adminJob struct {
 	got     *measured
 	clients []*kgo.Client
 	gauges  []*gauge
+
+	mu sync.Mutex // of the notes
 }
 
 func (j *adminJob) measured() []*measured { return []*measured{j.got} }
@@ -164,19 +166,41 @@ func (j *adminJob) run(ctx context.Context, stop <-chan struct{}) error {
 				if !ok {
 					return nil
 				}
-				_, err := c.Request(ctx, adminRequest(n))
-				switch {
-				case err == nil:
+				if err := j.ask(ctx, c, j.gauges[i], n); err == nil {
 					j.gauges[i].record(due, time.Now(), 0)
-				case ctx.Err() != nil || errors.Is(err, context.Canceled):
-					return nil
-				default:
+				} else if ctx.Err() == nil {
 					j.gauges[i].fail(due, time.Now())
+					j.found(err)
 				}
 			}
 		})
 	}
 	return g.Wait()
+}
+
+// ask sends request number n. One that fails is tried again for a while.
+func (j *adminJob) ask(ctx context.Context, c *kgo.Client, g *gauge, n int) error {
+	ask, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		_, err := c.Request(ask, adminRequest(n))
+		if err == nil {
+			return nil
+		}
+		g.retry()
+		if !pause(ask, nil, 100*time.Millisecond) {
+			return fmt.Errorf("%s: %w", kmsg.NameForKey(adminRequest(n).Key()), err)
+		}
+	}
+}
+
+// found keeps the first error.
+func (j *adminJob) found(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.got.notes) == 0 {
+		j.got.notes = []string{"an operation failed for good: " + err.Error()}
+	}
 }
 
 // adminRequest is number n of a console that looks at all there is.

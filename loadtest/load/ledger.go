@@ -177,7 +177,7 @@ func (r *reading) arrived(partition int32, offset int64, value []byte) (stamp, e
 		return st, err
 	}
 	s := r.stream(streamKey{st.producer, partition})
-	if what := s.arrive(st.number); what != "" {
+	if what := s.arrive(st.number); what != "" && (r.ledger.mayDouble == forbidden || s.phantom > 0) {
 		r.note("partition %d, offset %d: record %d of producer %d %s", partition, offset, st.number, st.producer, what)
 	}
 	return st, nil

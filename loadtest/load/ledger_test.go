@@ -94,8 +94,7 @@ func TestVerificationCatchesPlantedFaults(t *testing.T) {
 	f("tolerated", func(l *ledger, v [][]byte) [][]byte {
 		l.mayDouble, l.mayLose = tolerated, tolerated
 		return [][]byte{v[0], v[2], v[1], v[1]}
-	}, report.Counts{Received: 4, DuplicatesAllowed: 1},
-		"partition 0, offset 2: record 1 of producer 3 arrived after record 2\npartition 0, offset 3: record 1 of producer 3 arrived twice")
+	}, report.Counts{Received: 4, DuplicatesAllowed: 1}, "")
 }
 
 // Streams are independent, and a reading that ended early is judged as far as it went.
