@@ -276,7 +276,7 @@ public class Calls {
             errors.incrementAndGet();
         }
         int consumed = seen.values().stream().mapToInt(n -> n).sum();
-        System.out.printf("sent %d distinct %d consumed %d errors %d%n", sent, seen.size(), consumed, errors.get());
+        System.out.printf("sent %d distinct %d consumed %d errors %d again 0%n", sent, seen.size(), consumed, errors.get());
     }
 
     /** Asks for -6 of every partition until standard input ends, and prints each answer with its time. */
