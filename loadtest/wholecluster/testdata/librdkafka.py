@@ -135,7 +135,7 @@ def consume_shared(bootstrap, topic, group, count, deadline):
     """One share consumer; returns what it got when it has count records, a bad member id, or nothing more for 10 s.
 
     The last is for share consumers being a preview in librdkafka 2.16: in a cluster in the middle of an upgrade
-    one now and then gets the records of some partitions only. The next one gets the others.
+    one now and then gets the records of some partitions only, with and without tiergate. Another one gets the others.
     """
     bad, logger, values = BadMemberID(), logging.getLogger(str(time.monotonic())), []
     logger.addHandler(bad)
