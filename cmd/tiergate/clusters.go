@@ -154,8 +154,12 @@ func upstreamOptions(c *config.Config, of config.NamedCluster, log *slog.Logger,
 	return opts
 }
 
-// lookupHost finds names in hosts first, and asks the system's resolver for others.
+// lookupHost finds names in hosts first, and asks the system's resolver for others. It
+// is nil, upstream's default, where there are none.
 func lookupHost(hosts config.Hosts) func(context.Context, string) ([]netip.Addr, error) {
+	if len(hosts) == 0 {
+		return nil
+	}
 	return func(ctx context.Context, name string) ([]netip.Addr, error) {
 		if addrs := hosts.Lookup(name); addrs != nil {
 			return addrs, nil
