@@ -22,7 +22,7 @@ import (
 // testCalls has a client of each kind do all that clients do: produce, consume in groups of
 // every protocol, in transactions, in share groups, and administer.
 func testCalls(t *testing.T, ctx context.Context, w *whole, prefix string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	t.Run("all", func(t *testing.T) { // ends with the last of them
 		t.Run("java", func(t *testing.T) {

@@ -157,7 +157,7 @@ def share(admin, bootstrap, topic):
     results(admin.incremental_alter_configs([ka.ConfigResource(ka.ConfigResource.Type.GROUP, group, incremental_configs=[
         ka.ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=ka.AlterConfigOpType.SET)])]))
     send(ck.Producer({"bootstrap.servers": bootstrap}), topic, "shared ", 200)
-    values, deadline = [], time.monotonic() + 90
+    values, deadline = [], time.monotonic() + 120
     while len(values) < 200 and time.monotonic() < deadline:
         values += consume_shared(bootstrap, topic, group, 200 - len(values), deadline)
     check("shared records", len(values), 200)
