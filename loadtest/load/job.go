@@ -361,7 +361,7 @@ func (j *consumeJob) close(context.Context) {
 // produceText is one line on what producers do.
 func (w *Workload) produceText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d producers, records of %s, %d partitions, acks %s, batches of up to %s", w.Clients, w.RecordSize, w.Partitions, w.Acks, w.Batch)
+	fmt.Fprintf(&b, "%s, records of %s, %d partitions, acks %s, batches of up to %s", several(w.Clients, "producer"), w.RecordSize, w.Partitions, w.Acks, w.Batch)
 	if w.Linger > 0 {
 		fmt.Fprintf(&b, ", linger %s", w.Linger)
 	}
@@ -386,7 +386,7 @@ func (w *Workload) produceText() string {
 }
 
 func (w *Workload) consumeText() string {
-	text := fmt.Sprintf("%d consumers of the same records", w.Consumers)
+	text := fmt.Sprintf("%s of the same records", several(w.Consumers, "consumer"))
 	if w.ConsumeRate > 0 {
 		text += fmt.Sprintf(", slow: %.0f records/s each", w.ConsumeRate)
 	}
@@ -398,7 +398,7 @@ func (w *Workload) churnText() string {
 }
 
 func (w *Workload) readText(t Topic) string {
-	text := fmt.Sprintf("%d consumers read topic %s from its start, over and over: %d records of %s in %d partitions", w.Clients, t.Name, t.Records, t.RecordSize, t.Partitions)
+	text := fmt.Sprintf("%s of topic %s from its start, over and over: %d records of %s in %d partitions", several(w.Clients, "reader"), t.Name, t.Records, t.RecordSize, t.Partitions)
 	if w.Kind == WorkloadCatchUp {
 		text += ", the part that only remote storage has"
 	}
@@ -406,4 +406,12 @@ func (w *Workload) readText(t Topic) string {
 		text += fmt.Sprintf(", slow: %.0f records/s each", w.ConsumeRate)
 	}
 	return text
+}
+
+// several is a number of things.
+func several(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
