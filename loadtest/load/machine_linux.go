@@ -79,7 +79,10 @@ func thisMachine() report.Environment {
 	e := report.Environment{
 		CPU: m.CPU, Cores: m.Cores, Memory: memoryTotal(), System: runtime.GOOS + "/" + runtime.GOARCH, Kernel: m.Kernel, Congestion: m.Congestion, Go: m.Go,
 	}
-	for _, s := range []report.Software{{Name: "HAProxy", Version: m.HAProxy}, {Name: "nginx", Version: m.Nginx}} {
+	for _, s := range []report.Software{
+		{Name: "HAProxy", Version: strings.TrimPrefix(m.HAProxy, "HAProxy version ")},
+		{Name: "nginx", Version: strings.TrimPrefix(m.Nginx, "nginx/")},
+	} {
 		if s.Version != "" {
 			e.Software = append(e.Software, s)
 		}
