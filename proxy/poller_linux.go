@@ -16,8 +16,11 @@ const (
 	// pollEvents is the most events of one round.
 	pollEvents = 256
 	// holdProcessor is how long, in milliseconds, a loop without work waits before it
-	// gives its processor back to the Go scheduler.
-	holdProcessor = 2
+	// gives its processor back to the Go scheduler. Each time it does, sysmon looks every
+	// 20 us for a while, about 250 us of CPU time; holding on costs a signal of some
+	// microseconds every 10 ms. With 2 ms instead, a broker that sends in bursts made a
+	// gigabyte cost half as much again (docs/performance.md).
+	holdProcessor = 100
 	// edgeTriggered is EPOLLET in the type of epoll's events.
 	edgeTriggered = uint32(1) << 31
 )
@@ -28,11 +31,11 @@ const (
 // after every round. While a thread is in such a call, sysmon may take its processor
 // away: it does so every 10 ms at the latest, then looks every 20 us for a while, and
 // another thread is woken to use the processor and finds nothing to run. Under load that
-// was a fifth of a loop's CPU time (docs/performance.md). So a loop waits for a short while
-// in a system call that the scheduler does not know of, and only then in a known one.
+// was a fifth of a loop's CPU time (docs/performance.md). So a loop waits for a while in a
+// system call that the scheduler does not know of, and only then in a known one.
 //
-// A stopped world does not wait for it: the signal that preempts a goroutine ends the
-// call.
+// Neither a stopped world nor a goroutine that waits for a processor waits for it: the
+// signal that preempts a goroutine, after 10 ms at the latest, ends the call.
 type poller struct {
 	fd, wake int
 	// holds: waiting may keep the processor for a while, since other goroutines have

@@ -136,7 +136,7 @@ func (d *demo) serve(ctx context.Context, first int, streams *Streams) (stop fun
 	if err != nil {
 		return nil, err
 	}
-	server, err := newServer(cfg, to, tls, log, nil)
+	server, err := newServer(cfg, 0, to, tls, log, nil)
 	if err != nil {
 		to.close()
 		return nil, err

@@ -21,12 +21,13 @@ import (
 )
 
 // newServer makes the proxy of a configuration. Nothing is opened yet.
-func newServer(c *config.Config, to clusters, tls *certs.Store, log *slog.Logger, metrics prometheus.Registerer) (*proxy.Server, error) {
+func newServer(c *config.Config, loops int, to clusters, tls *certs.Store, log *slog.Logger, metrics prometheus.Registerer) (*proxy.Server, error) {
 	strangers, err := newStrangers(c, log, metrics)
 	if err != nil {
 		return nil, err
 	}
 	opts := proxyOptions(c, log, metrics)
+	opts.Loops = loops
 	for _, one := range to {
 		opts.Endpoints = append(opts.Endpoints, endpoints(c, one.NamedCluster, one.brokers, tls, strangers)...)
 	}

@@ -197,7 +197,7 @@ func TestDefaultsAreAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer to.close()
-	server, err := newServer(&c, to, tls, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	server, err := newServer(&c, 0, to, tls, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

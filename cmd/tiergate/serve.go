@@ -70,11 +70,16 @@ func (c *ServeCmd) Run(stop Stop, streams *Streams) error {
 		_, err := fmt.Fprintf(streams.Out, "\n%s is right; nothing was opened. Next: tiergate check --config %s\n", c.Config, c.Config)
 		return err
 	}
-	return serve(cfg, stop, streams)
+	// Go gets as many processors again as there are loops; see proxy.Options.Loops. What
+	// accepts, dials and does TLS handshakes then has as many as the machine has cores,
+	// and the kernel shares those out.
+	loops := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(2 * loops)
+	return serve(cfg, loops, stop, streams)
 }
 
-// serve runs the proxy of cfg until stop.
-func serve(cfg *config.Config, stop Stop, streams *Streams) error {
+// serve runs the proxy of cfg until stop. loops is proxy.Options.Loops.
+func serve(cfg *config.Config, loops int, stop Stop, streams *Streams) error {
 	log := newLogger(cfg.Log, streams.Err)
 	metrics := newRegistry()
 	tls, err := certs.New(cfg, log, metrics)
@@ -93,12 +98,11 @@ func serve(cfg *config.Config, stop Stop, streams *Streams) error {
 		return err
 	}
 	defer http.Close()
-	server, err := newServer(cfg, to, tls, log, metrics)
+	server, err := newServer(cfg, loops, to, tls, log, metrics)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	spareProcessor()
 	log.Info("tiergate starts", "version", readBuild().String())
 	if err := server.Start(); err != nil {
 		return explainListen(err)
@@ -247,7 +251,3 @@ func drain(server *proxy.Server, cfg *config.Config, log *slog.Logger, stop Stop
 	}
 	return &exitError{exitIncomplete, fmt.Errorf("stopped before every request was answered: %w", err)}
 }
-
-// spareProcessor gives Go one processor more than the proxy, which is made already and
-// not started, has loops; see proxy.Options.Loops.
-func spareProcessor() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1) }

@@ -72,7 +72,7 @@ admin: {address: "127.0.0.1:%d"}
 	ctx, cancel := context.WithCancel(t.Context())
 	var out, log lockedBuffer
 	ended := make(chan error, 1)
-	go func() { ended <- serve(cfg, Stop{Soon: ctx, Now: t.Context()}, &Streams{Out: &out, Err: &log}) }()
+	go func() { ended <- serve(cfg, 0, Stop{Soon: ctx, Now: t.Context()}, &Streams{Out: &out, Err: &log}) }()
 	await(t, "the map", func() bool { return out.String() != "" })
 	client, err := net.Dial("tcp", cfg.Listeners[0].Bootstrap.String())
 	if err != nil {

@@ -41,9 +41,9 @@ func (c *tiergateCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// One more than loops, as in "tiergate serve": what accepts and dials need not take a
+	// Twice the loops, as in "tiergate serve": what accepts and dials need not take a
 	// loop's.
-	runtime.GOMAXPROCS(c.Threads + 1)
+	runtime.GOMAXPROCS(2 * c.Threads)
 	endpoint := proxy.Endpoint{
 		Listener: "bench", Address: c.Listen, Broker: c.Broker,
 		Dial: func(ctx context.Context) (net.Conn, error) {
