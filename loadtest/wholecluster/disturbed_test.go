@@ -27,9 +27,9 @@ type numbered struct {
 	ends   []func(*testing.T) outcome
 }
 
-// outcome is what a client tells of its numbers. Those that librdkafka consumed again, from
-// the same offset, are told apart: at least once is what a group promises, and librdkafka
-// makes use of that now and then when its connections are cut. A number that is at two
+// outcome is what a client tells of its numbers. Those that were consumed again, from
+// the same offset, are told apart: at least once is what a group promises, and clients
+// make use of that now and then when connections are cut. A number that is at two
 // offsets counts twice in consumed, for every client.
 type outcome struct {
 	what                             string
@@ -75,7 +75,7 @@ func (n *numbered) franzGo(t *testing.T, ctx context.Context, topic string) {
 	var d dialer
 	ctx, stop := context.WithCancel(ctx)
 	t.Cleanup(stop)
-	f := &franzNumbers{topic: topic, seen: make(map[string]int), told: make(chan struct{}), produced: make(chan struct{}), consumed: make(chan struct{})}
+	f := &franzNumbers{topic: topic, seen: make(map[string]struct{}), places: make(map[place]int), told: make(chan struct{}), produced: make(chan struct{}), consumed: make(chan struct{})}
 	producer := n.franz(t, &d, kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	// In the classic protocol franz-go gives its membership up, and says so to the
 	// application, when every address refuses connections (isRetryableBrokerErr in its
@@ -101,19 +101,31 @@ func (n *numbered) franzGo(t *testing.T, ctx context.Context, topic string) {
 		if err := f.first.Load(); err != nil {
 			o.detail = (*err).Error()
 		}
-		for _, times := range f.seen {
-			o.consumed += times
+		o.consumed = len(f.places)
+		for _, times := range f.places {
+			if times > 1 {
+				o.again++
+			}
 		}
 		return o
 	})
 }
 
+// place is where a number is.
+type place struct {
+	partition int32
+	offset    int64
+	number    string
+}
+
 // franzNumbers is the state of a franz-go client; sent is the producer's until produced is
-// closed, seen the consumer's until consumed is.
+// closed, seen and places the
+// consumer's until consumed is.
 type franzNumbers struct {
 	topic                    string
 	sent                     int64
-	seen                     map[string]int
+	seen                     map[string]struct{}
+	places                   map[place]int
 	distinct, errors         atomic.Int64
 	first                    atomic.Pointer[error]
 	told, produced, consumed chan struct{}
@@ -155,7 +167,10 @@ func (f *franzNumbers) consume(ctx context.Context, cl *kgo.Client) {
 			return
 		}
 		fetches.EachError(func(_ string, _ int32, err error) { f.failed(err) })
-		fetches.EachRecord(func(r *kgo.Record) { f.seen[string(r.Value)]++ })
+		fetches.EachRecord(func(r *kgo.Record) {
+			f.seen[string(r.Value)] = struct{}{}
+			f.places[place{r.Partition, r.Offset, string(r.Value)}]++
+		})
 		f.distinct.Store(int64(len(f.seen)))
 	}
 }
