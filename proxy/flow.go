@@ -235,8 +235,7 @@ func (f *flow) walk(window []byte) (int, error) {
 		// Frames that are complete do not wait for the rest of this one.
 		head = max(run, head)
 		f.to.write(window[run:head])
-		run = head
-		f.to.writeHead(window[run:at])
+		f.to.writeHead(window[head:at])
 	} else {
 		f.to.write(window[run:at])
 	}

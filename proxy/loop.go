@@ -5,7 +5,6 @@ package proxy
 
 import (
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -51,7 +50,7 @@ type loop struct {
 
 // newLoop opens a poller. The caller runs it in a goroutine, or closes it.
 func newLoop(s *Server) (*loop, error) {
-	poller, err := openPoller(runtime.GOMAXPROCS(0) > s.opts.Loops)
+	poller, err := openPoller(s.opts.SpareProcessors > 0)
 	if err != nil {
 		return nil, fmt.Errorf("open poller: %w", err)
 	}

@@ -75,10 +75,12 @@ type Endpoint struct {
 type Options struct {
 	// Endpoints are bound by Start, all or none.
 	Endpoints []Endpoint
-	// Loops is the number of event loops. Default: GOMAXPROCS. Loops are cheapest when
-	// GOMAXPROCS is greater by one or more: then they wait without the Go scheduler
-	// (see poller), and what accepts and dials need not take a loop's processor.
+	// Loops is the number of event loops. Default: GOMAXPROCS.
 	Loops int
+	// SpareProcessors is how many processors (GOMAXPROCS) this proxy's loops leave to all
+	// else in the process. Above zero, loops wait without the Go scheduler and keep theirs
+	// meanwhile (see poller), which is cheapest. Default 0: they do not.
+	SpareProcessors int
 	// MaxRequestBytes bounds the size field of a request. Default 256 MiB: above every
 	// sane socket.request.max.bytes (Kafka's default is 100 MiB) and below what TLS or
 	// HTTP bytes read as.

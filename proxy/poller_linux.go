@@ -21,6 +21,8 @@ const (
 	// microseconds every 10 ms. With 2 ms instead, a broker that sends in bursts made a
 	// gigabyte cost half as much again (docs/performance.md).
 	holdProcessor = 100
+	// maxInterrupted signals, which come every 10 ms, end that time too.
+	maxInterrupted = 10
 	// edgeTriggered is EPOLLET in the type of epoll's events.
 	edgeTriggered = uint32(1) << 31
 )
@@ -42,6 +44,9 @@ type poller struct {
 	// one of their own.
 	holds  bool
 	events []unix.EpollEvent
+	// interrupted counts signals since the last event: waits for which the processor was
+	// wanted. maxInterrupted of them are as long as holdProcessor.
+	interrupted int
 	// more: turns is to be called, so the next round does not wait.
 	more    bool
 	stopped bool
@@ -54,8 +59,8 @@ type poller struct {
 	spare []func()
 }
 
-// openPoller opens a poller. holds says whether the process has more processors
-// (GOMAXPROCS) than loops.
+// openPoller opens a poller. holds says whether the process has processors
+// (GOMAXPROCS) to spare for others than loops.
 func openPoller(holds bool) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -164,13 +169,19 @@ func (p *poller) wait() (n int, err error) {
 	switch {
 	case p.more:
 		n, err = p.waitRaw(0)
-	case p.holds:
-		if n, err = p.waitRaw(holdProcessor); n > 0 || err != nil {
+	case p.holds && p.interrupted < maxInterrupted:
+		if n, err = p.waitRaw(holdProcessor); n > 0 {
+			p.interrupted = 0
+			break
+		}
+		if err != nil {
+			p.interrupted++
 			break
 		}
 		fallthrough
 	default:
 		n, err = unix.EpollWait(p.fd, p.events, -1)
+		p.interrupted = 0
 	}
 	if errors.Is(err, unix.EINTR) {
 		return 0, nil

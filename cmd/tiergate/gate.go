@@ -27,7 +27,7 @@ func newServer(c *config.Config, loops int, to clusters, tls *certs.Store, log *
 		return nil, err
 	}
 	opts := proxyOptions(c, log, metrics)
-	opts.Loops = loops
+	opts.Loops, opts.SpareProcessors = loops, loops // serve makes them twice the loops
 	for _, one := range to {
 		opts.Endpoints = append(opts.Endpoints, endpoints(c, one.NamedCluster, one.brokers, tls, strangers)...)
 	}

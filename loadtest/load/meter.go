@@ -136,16 +136,21 @@ func (m *meter) begun() bool {
 	return false
 }
 
+// each runs f with every gauge, locked. It needs m.mu.
+func (m *meter) each(f func(*gauge)) {
+	for _, g := range m.gauges {
+		g.mu.Lock()
+		f(g)
+		g.mu.Unlock()
+	}
+}
+
 // begin starts the measured time.
 func (m *meter) begin(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.start = at
-	for _, g := range m.gauges {
-		g.mu.Lock()
-		g.start = at
-		g.mu.Unlock()
-	}
+	m.each(func(g *gauge) { g.start = at })
 }
 
 // tick ends a second of the measured time, and returns its point.
@@ -162,16 +167,14 @@ func (m *meter) tick() report.Point {
 func (m *meter) collect() report.Point {
 	var p report.Point
 	m.second.Reset()
-	for _, g := range m.gauges {
-		g.mu.Lock()
+	m.each(func(g *gauge) {
 		m.second.Merge(g.now)
 		g.now.Reset()
 		p.Bytes += g.bytes
 		p.Operations += g.operations
 		p.Errors += g.errors
 		g.bytes, g.operations, g.errors = 0, 0, 0
-		g.mu.Unlock()
-	}
+	})
 	m.total.Merge(m.second)
 	p.P50, p.P99, p.P999, p.Max = m.second.Quantile(0.5), m.second.Quantile(0.99), m.second.Quantile(0.999), m.second.Max()
 	return p
@@ -182,11 +185,7 @@ func (m *meter) finish(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.end = at
-	for _, g := range m.gauges {
-		g.mu.Lock()
-		g.end = at
-		g.mu.Unlock()
-	}
+	m.each(func(g *gauge) { g.end = at })
 }
 
 // ended returns when the measured time ended, or the time now when it has not.

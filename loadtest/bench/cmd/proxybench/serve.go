@@ -57,7 +57,7 @@ func (c *tiergateCmd) Run(ctx context.Context) error {
 		endpoint.TLS = func() *tls.Config { return config }
 	}
 	server, err := proxy.New(proxy.Options{
-		Endpoints: []proxy.Endpoint{endpoint}, Loops: c.Threads, Registerer: prometheus.NewRegistry(),
+		Endpoints: []proxy.Endpoint{endpoint}, Loops: c.Threads, SpareProcessors: c.Threads, Registerer: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
