@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -79,6 +81,7 @@ func scarce(brokerAddress string) error {
 type scarceProxy struct {
 	address string
 	command *exec.Cmd
+	killed  bool
 	in      io.WriteCloser
 	out     *bufio.Reader
 	mu      sync.Mutex
@@ -133,7 +136,7 @@ func startScarce(t *testing.T, brokerAddress string) *scarceProxy {
 	}
 	t.Cleanup(func() {
 		_ = p.in.Close()
-		if err := p.command.Wait(); err != nil {
+		if err := p.command.Wait(); err != nil && !p.killed {
 			t.Errorf("the child: %v\n%s", err, p.logged())
 		}
 	})
@@ -148,13 +151,20 @@ func startScarce(t *testing.T, brokerAddress string) *scarceProxy {
 // connect opens a connection to the child and sends a request.
 func (p *scarceProxy) connect(t *testing.T) net.Conn {
 	t.Helper()
+	c := p.open(t)
+	mustWrite(t, c, request(30, 1, 1))
+	return c
+}
+
+// open opens a connection to the child.
+func (p *scarceProxy) open(t *testing.T) net.Conn {
+	t.Helper()
 	c, err := net.Dial("tcp", p.address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	mustWrite(t, c, request(30, 1, 1))
 	return c
 }
 
@@ -176,5 +186,35 @@ func TestAcceptSurvivesTheLackOfDescriptors(t *testing.T) {
 	p.tell(t, "release")
 	for _, c := range waiting {
 		compare(t, "afterwards", mustRead(t, c), want)
+	}
+}
+
+// A process that is killed resets the sessions that had no answer yet but to ApiVersions, as
+// one that drains does, and ends the others.
+func TestKilledProcessResetsBeforeTheFirstAnswer(t *testing.T) {
+	received := make(chan struct{}, 3)
+	b := newBroker(t, answerFirst(received))
+	p := startScarce(t, b.listener.Addr().String())
+	silent, versions, served := p.open(t), p.open(t), p.open(t)
+	mustWrite(t, silent, request(18, 0, 2))
+	mustWrite(t, versions, request(18, 0, 1), request(30, 1, 2))
+	mustWrite(t, served, request(18, 0, 1), request(30, 1, 1), request(30, 1, 2))
+	for _, c := range []net.Conn{versions, served, served} {
+		_ = mustRead(t, c)
+	}
+	for range 3 {
+		<-received // nothing unread is left in the child, which would reset by itself
+	}
+	p.killed = true
+	if err := p.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]net.Conn{"no answer": silent, "only ApiVersions answered": versions} {
+		if err := ending(t, c); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the client with %s saw %v, want a reset", what, err)
+		}
+	}
+	if err := ending(t, served); err != nil {
+		t.Errorf("the client with an answer saw %v, want an ordinary end", err)
 	}
 }

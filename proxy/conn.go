@@ -78,10 +78,15 @@ func detach(c net.Conn) (int, error) {
 // closeFD closes a descriptor that no session owns.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
-// resetOnClose lets the close of a socket reset the connection (RST) instead of ending
-// it (FIN).
+// resetOnClose lets the close of a socket, also the one by the kernel when the process is
+// killed, reset the connection (RST) instead of ending it (FIN).
 func resetOnClose(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 0})
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+}
+
+// endOnClose undoes resetOnClose.
+func endOnClose(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 }
 
 // read fills p from the connection. n is 0 with a nil error when there is nothing now;

@@ -38,32 +38,58 @@ func held(answer <-chan struct{}) func(*net.TCPConn) {
 	}
 }
 
-// A session without any answer yet is reset when the proxy drains, as a broker that is down
-// refuses: an end would read as wrong credentials or lack of TLS. So is one whose broker
-// is being dialed.
+// answerFirst answers requests with correlation id 1, and tells of those that it leaves
+// unanswered.
+func answerFirst(unanswered chan<- struct{}) func(*net.TCPConn) {
+	return func(c *net.TCPConn) {
+		for {
+			frame, err := readFrame(c)
+			switch {
+			case err != nil:
+				return
+			case frame[11] == 1:
+				_, _ = c.Write(response(1, 0, 0, 0, 0, 0, 0)) // ApiVersions v0 without any API
+			default:
+				unanswered <- struct{}{}
+			}
+		}
+	}
+}
+
+// A session that had no answer yet but to ApiVersions is reset when the proxy drains, as a
+// broker that is down refuses: an end would read as wrong credentials or lack of TLS. So
+// is one whose broker is being dialed. One that has begun to work just ends.
 func TestDrainResetsBeforeTheFirstAnswer(t *testing.T) {
+	answering := newBroker(t, answerFirst(make(chan struct{}, 1))).dial
 	for _, c := range []struct {
 		name  string
 		dial  Dial
 		state state
+		sent  [][]byte // and answered
+		want  error
 	}{
-		{"open", newBroker(t, silence).dial, stateOpen},
+		{"open", answering, stateOpen, nil, syscall.ECONNRESET},
+		{"versions", answering, stateOpen, [][]byte{request(18, 0, 1)}, syscall.ECONNRESET},
+		{"served", answering, stateOpen, [][]byte{request(18, 0, 1), request(30, 1, 1)}, nil},
 		{"dialing", func(ctx context.Context) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}, stateDialing},
+		}, stateDialing, nil, syscall.ECONNRESET},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := &journal{}
 			s := newServer(t, c.dial, rewrite.Rules{}, loggingTo(j))
 			client := connect(t, s)
-			mustWrite(t, client, request(18, 3, 1)[:9])
+			for _, frame := range c.sent {
+				mustWrite(t, client, frame)
+				_ = mustRead(t, client)
+			}
 			awaitSession(t, s, "the session is there", func(se *session) bool { return se.state == c.state })
 			if err := s.Drain(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			if err := ending(t, client); !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the client saw %v, want a reset", err)
+			if err := ending(t, client); !errors.Is(err, c.want) {
+				t.Errorf("the client saw %v, want %v", err, c.want)
 			}
 			j.awaitLine(t, "session ended", "reason=drained")
 		})

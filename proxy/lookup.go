@@ -110,6 +110,7 @@ func (s *session) proceed() ([]byte, error) {
 			}
 		case pendingupload.Done:
 			s.lookup = nil
+			s.serve()
 			s.report(m.Report())
 			return m.Response(), nil
 		}

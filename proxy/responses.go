@@ -24,6 +24,9 @@ type responses struct{ *session }
 // open matches the response with the oldest exchange.
 func (s responses) open(head []byte) (part, error) {
 	e := s.exchanges.oldest()
+	if e == nil || e.key != apiVersionsKey && e.answer != answerAsk {
+		s.serve()
+	}
 	switch {
 	case e == nil && s.tokensOwed:
 		// A token of the broker: nothing but a size frames it.

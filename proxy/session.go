@@ -48,6 +48,11 @@ type session struct {
 	// requests flow from client to broker, responses the other way.
 	requests  flow
 	responses flow
+	// served: an answer for the client has begun to come, other than to ApiVersions. A client reads an
+	// ordinary end before that as wrong credentials or lack of TLS, and franz-go gives up on
+	// it (kgo.AlwaysRetryEOF); after a reset it tries again. So until then closing resets
+	// the client, also the closing that the kernel does for a process that was killed.
+	served bool
 	// leftFirst is the side whose direction ended first, or nil.
 	leftFirst *conn
 	exchanges exchanges
@@ -89,8 +94,8 @@ func newSession(l *loop, a *arrival) {
 		session: s, from: &s.broker, to: &s.client, walker: responses{s},
 		limits: codec.Limits{Min: codec.ResponseFixedLen - codec.SizeLen, Max: l.server.opts.MaxResponseBytes},
 	}
+	resetOnClose(a.fd) // until it is served
 	if l.draining {
-		resetOnClose(a.fd)
 		closeFD(a.fd)
 		l.server.admission.forget(a.peer)
 		return
@@ -228,6 +233,14 @@ func (s *session) account() {
 	}
 }
 
+// serve marks the session as served.
+func (s *session) serve() {
+	if !s.served {
+		s.served = true
+		endOnClose(s.client.fd)
+	}
+}
+
 // pump pumps a flow; a fault of the protocol ends the session.
 func (s *session) pump(f *flow) bool {
 	err := f.pump()
@@ -278,7 +291,7 @@ func (s *session) settle() {
 	switch {
 	case s.requests.done && s.responses.done && !s.client.owes() && !s.broker.owes():
 		s.end(s.endReason(), nil)
-	case s.loop.draining && s.state == stateOpen && s.idle() && !s.responses.begun:
+	case s.loop.draining && s.state == stateOpen && s.idle() && !s.served:
 		s.end(reasonDrained, nil)
 	case s.loop.draining && s.state == stateOpen && s.idle():
 		s.close(reasonDrained)
@@ -366,11 +379,10 @@ func (s *session) end(why reason, err error) {
 	s.cancel()
 	s.client.dropPipe()
 	s.broker.dropPipe()
-	if why == reasonDial || why == reasonDrained && !s.responses.begun {
-		// As near as can be to the refusal that a broker that is down gives. An ordinary end
-		// before the first answer reads as wrong credentials or lack of TLS: franz-go gives
-		// up on it (kgo.AlwaysRetryEOF), and tries again after a reset.
-		resetOnClose(s.client.fd)
+	if !s.served && why != reasonDial && why != reasonDrained {
+		// Those two are as near as can be to the refusal that a broker that is down gives. Of
+		// the others the client is to learn that its broker, or its own bytes, ended it.
+		endOnClose(s.client.fd)
 	}
 	s.loop.remove(&s.client)
 	if s.broker.fd >= 0 {
