@@ -35,13 +35,17 @@ UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e
 unit: ## tests that need Go only
 	$(GO) test $(UNIT)
 
+# What failed is said again at the end, below the brokers' logs.
+SUMMARY := 2>&1 | awk -f .ci/failures.awk
+real: SHELL := bash
+real: .SHELLFLAGS := -o pipefail -c
 real: ## tests against real brokers: needs a JDK 17+, Maven, gcc and Python 3
 	$(GO) test -timeout 20m ./loadtest/kafka/...
 	@# -v: the figures (comparisons, requests on the wire) are part of the result.
-	$(GO) test -timeout 40m -v ./loadtest/endtoend/...
-	$(GO) test -timeout 20m -v ./loadtest/wholecluster/...
-	$(GO) test -timeout 20m -v ./loadtest/follower/real
-	$(GO) test -timeout 20m -v ./loadtest/load/real
+	$(GO) test -timeout 40m -v ./loadtest/endtoend/... $(SUMMARY)
+	$(GO) test -timeout 20m -v ./loadtest/wholecluster/... $(SUMMARY)
+	$(GO) test -timeout 20m -v ./loadtest/follower/real $(SUMMARY)
+	$(GO) test -timeout 20m -v ./loadtest/load/real $(SUMMARY)
 
 race: ## the Go-only tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race $(UNIT)
