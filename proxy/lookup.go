@@ -187,6 +187,7 @@ func verdictsOf(known map[string]bool) func(string) pendingupload.RemoteStorage 
 // report counts an answered request and passes on what it proved.
 func (s *session) report(r pendingupload.Report) {
 	s.loop.count.lookup(r)
+	s.talk.PendingUploadAnswered(r)
 	if len(r.Tiered) > 0 {
 		s.endpoint.Verdicts.ObserveRemoteStorage(r.Tiered)
 	}

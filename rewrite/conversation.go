@@ -39,6 +39,7 @@ type brokerVersions struct {
 type Conversation struct {
 	rules  *Rules
 	broker brokerVersions
+	plan   pendingupload.Plan
 }
 
 // NewConversation returns the memory of a new session. rules must not change.
@@ -101,6 +102,16 @@ const (
 	Answer
 )
 
+// PendingUploadAnswered takes the report of a machine that is Done. A client mostly asks
+// for the same partitions again: where two look-ups left most of them open, the next
+// request begins with all four.
+func (v *Conversation) PendingUploadAnswered(r pendingupload.Report) {
+	v.plan = pendingupload.TwoFirst
+	if 2*r.Open > r.Answered+r.Empty+r.Errors {
+		v.plan = pendingupload.AllFour
+	}
+}
+
 // ListOffsets decides about a whole ListOffsets request that Request said to hold. It
 // may change frame in place; for Forward the returned slice, of the same array, is
 // what the broker gets. For Answer the machine is returned and keeps its own copy.
@@ -117,7 +128,7 @@ func (v *Conversation) ListOffsets(frame []byte) (Step, []byte, *pendingupload.M
 		return Forward, frame, nil, err
 	}
 	if in.PendingUpload > 0 && version >= listOffsetsPendingUpload {
-		m, err := pendingupload.New(frame, min(v.broker.listOffsets, listOffsetsTimeout))
+		m, err := pendingupload.New(frame, min(v.broker.listOffsets, listOffsetsTimeout), v.plan)
 		return Answer, nil, m, err
 	}
 	if version > v.broker.listOffsets {

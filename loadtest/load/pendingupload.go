@@ -47,8 +47,9 @@ func (j *pendingUploadJob) prepare(context.Context) error {
 	operation := fmt.Sprintf("answers of %d partitions", n)
 	j.got = j.measure("", text, operation, "from sending a request until its answer was there", closedLoop)
 	j.truth = newTruth(j.shared.spec.Tiered)
-	for range j.spec.Clients {
-		j.asking = append(j.asking, &asker{job: j, gauge: j.got.meter.gauge()})
+	for i := range j.spec.Clients {
+		delay := time.Duration(j.spec.Every) * time.Duration(i) / time.Duration(j.spec.Clients)
+		j.asking = append(j.asking, &asker{job: j, gauge: j.got.meter.gauge(), delay: delay})
 	}
 	return nil
 }
@@ -141,6 +142,7 @@ func (j *pendingUploadJob) close(context.Context) {
 type asker struct {
 	job   *pendingUploadJob
 	gauge *gauge
+	delay time.Duration // before the first turn: those that pause do not ask all at once
 	conns []*askerConn
 	next  int32 // correlation id
 }
@@ -165,6 +167,7 @@ func (a *asker) close() {
 func (a *asker) run(ctx context.Context, stop <-chan struct{}) error {
 	ctx, cancel := stopContext(ctx, stop)
 	defer cancel()
+	pause(ctx, stop, a.delay)
 	for ctx.Err() == nil {
 		err := a.turn(ctx)
 		switch {

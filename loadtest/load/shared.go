@@ -59,12 +59,13 @@ func (c *cluster) createShared(ctx context.Context, spec Topic, number uint64) e
 	for p := range int32(spec.Partitions) {
 		t.starts[p] = 0
 	}
+	// First, since it may be the flow that ends the segments.
+	t.flow(c)
 	if spec.Uploaded {
 		if err := t.awaitUpload(ctx, c); err != nil {
 			return err
 		}
 	}
-	t.flow(c)
 	return nil
 }
 

@@ -34,6 +34,8 @@ type header struct {
 type topic struct {
 	name       string
 	first, end int
+	// tiered: -5 proved that remote storage is on.
+	tiered bool
 	// found is the partition that an answer named last.
 	found int
 }
@@ -94,9 +96,7 @@ func (m *Machine) arrange(wishes []wish) {
 	for i, w := range wishes {
 		p := &m.parts[i]
 		p.wish = w
-		for k := range p.looks {
-			p.looks[k] = point{-1, -1}
-		}
+		p.forget()
 		t := &m.topics[w.topic]
 		if t.end == 0 {
 			t.first = i
@@ -142,15 +142,22 @@ func (m *Machine) tierAsk(frame []byte, in Inspection) Ask {
 	return Ask{Key: listOffsetsKey, Version: m.version, Frame: Lower(frame, in, m.version)}
 }
 
-// lookup returns a ListOffsets request for the partitions that asked for -6.
+// lookup returns a ListOffsets request for the undecided partitions.
 func (m *Machine) lookup(timestamp int64) Ask {
 	b := m.beginAsk(listOffsetsKey, m.version, len(m.parts)*minRequestPartition)
 	b = append(b, m.header.replicaAndIsolation...)
-	b = codec.AppendArrayLen(b, codec.Flexible, len(m.topics))
+	b = codec.AppendArrayLen(b, codec.Flexible, m.topicsWith(m.undecided))
 	for _, t := range m.topics {
+		n := m.undecided(t)
+		if n == 0 {
+			continue
+		}
 		b = codec.AppendString(b, codec.Flexible, t.name)
-		b = codec.AppendArrayLen(b, codec.Flexible, t.end-t.first)
+		b = codec.AppendArrayLen(b, codec.Flexible, n)
 		for _, p := range m.parts[t.first:t.end] {
+			if p.outcome != undecided {
+				continue
+			}
 			b = binary.BigEndian.AppendUint32(b, uint32(p.index))
 			b = binary.BigEndian.AppendUint32(b, uint32(p.currentEpoch))
 			b = binary.BigEndian.AppendUint64(b, uint64(timestamp))
@@ -164,13 +171,35 @@ func (m *Machine) lookup(timestamp int64) Ask {
 	return endAsk(listOffsetsKey, m.version, b)
 }
 
+// undecided is the number of undecided partitions of a topic.
+func (m *Machine) undecided(t topic) int {
+	n := 0
+	for _, p := range m.parts[t.first:t.end] {
+		if p.outcome == undecided {
+			n++
+		}
+	}
+	return n
+}
+
+// topicsWith is the number of topics for which a count is above 0.
+func (m *Machine) topicsWith(count func(topic) int) int {
+	n := 0
+	for _, t := range m.topics {
+		if count(t) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // epochAsk returns an OffsetForLeaderEpoch request with the candidates of the round. Its
 // replica id is -1, so that DESCRIBE on the topic suffices.
 func (m *Machine) epochAsk() Ask {
 	b := m.beginAsk(offsetForLeaderEpochKey, offsetForLeaderEpochVersion, len(m.candidates)*epochCandidateLen)
 	b = binary.BigEndian.AppendUint32(b, ^uint32(0))
 	// Each topic once: the broker keeps topics of this request in a set.
-	b = codec.AppendArrayLen(b, codec.Flexible, m.searchedTopics())
+	b = codec.AppendArrayLen(b, codec.Flexible, m.topicsWith(m.searched))
 	for _, t := range m.topics {
 		n := m.searched(t)
 		if n == 0 {
@@ -196,17 +225,6 @@ func (m *Machine) searched(t topic) int {
 	n := 0
 	for _, p := range m.parts[t.first:t.end] {
 		n += p.search.end - p.search.first
-	}
-	return n
-}
-
-// searchedTopics is the number of topics with candidates in this round.
-func (m *Machine) searchedTopics() int {
-	n := 0
-	for _, t := range m.topics {
-		if m.searched(t) > 0 {
-			n++
-		}
 	}
 	return n
 }

@@ -35,6 +35,8 @@ type broker struct {
 	maxVersion int16
 	logs       map[string][]*tierlog.Log
 	denied     map[string]bool
+	// plan is what run's machine begins with.
+	plan Plan
 	// client, unless nil, is the client id that every request must carry.
 	client []byte
 	// throttle is put into every answer and then taken from the front.
@@ -193,7 +195,7 @@ func (b *broker) verdicts(topic string) RemoteStorage {
 // request is answered; nil means nothing happens.
 func run(t fataler, frame []byte, lookupVersion int16, b *broker, before func()) ([]byte, Report) {
 	t.Helper()
-	m, err := New(frame, lookupVersion)
+	m, err := New(frame, lookupVersion, b.plan)
 	if err != nil {
 		t.Fatalf("New: %v\nframe: %x", err, frame)
 	}

@@ -3,58 +3,82 @@
 
 package pendingupload
 
-// decide applies the rules to every partition once the four look-ups are answered.
-func (m *Machine) decide() {
+// decide applies the rules to every undecided partition as far as its look-ups reach,
+// and says whether verdicts are needed.
+func (m *Machine) decide() bool {
+	doubt := false
 	for i := range m.topics {
 		t := &m.topics[i]
+		parts := m.parts[t.first:t.end]
 		tiered := false
-		for j := t.first; j < t.end; j++ {
-			p := &m.parts[j]
-			p.decide()
-			tiered = tiered || p.looks[highestRemote].offset >= 0
+		for j := range parts {
+			if p := &parts[j]; p.outcome == undecided {
+				p.decide(m.four)
+				tiered = tiered || p.looks[highestRemote].offset >= 0
+			}
 		}
-		if tiered {
+		if tiered && !t.tiered {
+			t.tiered = true
 			m.report.Tiered = append(m.report.Tiered, t.name)
 		}
+		for j := range parts {
+			if p := &parts[j]; p.outcome == doubtful && tiered {
+				m.judge(p, RemoteStorageEnabled)
+			}
+			doubt = doubt || parts[j].outcome == doubtful
+		}
 	}
+	return doubt
 }
 
-// decide applies the rules to a partition; see the package documentation.
-func (p *partition) decide() {
-	if p.seen != allLookups {
+// decide applies the rules to a partition; see the package documentation. four says that
+// all four look-ups were made, not -5 and -1 alone.
+func (p *partition) decide(four bool) {
+	if p.seen&firstLookups != firstLookups || four && p.seen != allLookups {
 		p.fail(unknownServerError)
 	}
 	if p.outcome == failed {
 		return
 	}
-	if p.looks[highestRemote].offset < 0 {
+	tier := p.looks[highestRemote]
+	p.open = p.open || tier.offset < 0 || tier.epoch < 0
+	switch {
+	case tier.offset < 0 && four:
 		p.nothingUploaded()
-		return
+	case tier.offset < 0:
+		p.outcome = doubtful
+	case tier.epoch >= 0 || four:
+		p.uploaded()
 	}
-	p.uploaded()
 }
 
 // nothingUploaded is rule 2.
 func (p *partition) nothingUploaded() {
 	local, start, last := p.looks[localStart], p.looks[logStart], p.looks[lastFetchable]
-	if local.offset > start.offset || start.offset >= last.offset {
+	switch {
+	case local.offset > start.offset || start.offset >= last.offset:
 		p.outcome = empty
-		return
+	case p.tiered:
+		p.outcome, p.result = answered, start
+	default:
+		p.outcome, p.result = doubtful, start
 	}
-	p.outcome, p.result = doubtful, start
 }
 
-// judge ends rule 2 with the verdict on the topic.
+// judge takes the verdict on the topic of a doubtful partition.
 func (m *Machine) judge(p *partition, verdict RemoteStorage) {
 	switch verdict {
 	case RemoteStorageEnabled:
-		p.outcome = answered
+		p.tiered, p.outcome = true, answered
+		if !m.four {
+			p.outcome = undecided
+		}
 	case RemoteStorageDisabled:
-		p.outcome = empty
+		p.open, p.outcome = false, empty
 	case RemoteStorageUnknown:
 		fallthrough
 	default: // no verdict at all is unknown too
-		p.outcome = empty
+		p.open, p.outcome = false, empty
 		m.report.UnknownVerdicts++
 	}
 }

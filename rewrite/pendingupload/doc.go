@@ -7,7 +7,7 @@
 //
 // # One exchange
 //
-//	m, err := New(frame, 10)
+//	m, err := New(frame, 10, TwoFirst)
 //	for m.State() != Done {
 //		send m.Ready(), in order, back to back
 //		AwaitAnswers:  m.Step(next response), one per ask, in the order of the asks
@@ -21,20 +21,34 @@
 //
 // # The look-ups
 //
-// Four requests go out at once, in this order:
+// Two requests go out at once, in this order:
 //
-//	-4  earliest local offset    the partitions that asked for -6
-//	-2  log start offset         the same
 //	-5  highest remote offset    the client's own request, -6 replaced by -5 in place
 //	-1  last fetchable offset    the partitions that asked for -6
 //
-// The answer to the third one becomes the answer to the client: it is patched in place,
+// The answer to the first one becomes the answer to the client: it is patched in place,
 // so all other partitions, unknown tags, the order, and duplicates stay as the broker
-// sent them. Then, where the epoch of the offset is still open, OffsetForLeaderEpoch
-// rounds follow (see epochs.go), and at last the verdicts on remote.storage.enable are
-// waited for. Epoch rounds go first because they need no verdict and a verdict needs no
-// epoch: a partition is in one of both, never in both, and a broker that is waited for
-// anyway costs nothing.
+// sent them.
+//
+// They decide about every partition of which something was uploaded and for whose -5 the
+// broker still has an epoch: the log start and the local log start do not matter there.
+// For the log start is above the uploaded offset only where records were deleted past
+// it, and a broker that raises the log start cuts its leader epoch cache there, so that
+// no epoch is left for the offsets below. That is nearly every partition, and spares the
+// broker half of the look-ups. For the others come the verdicts on remote.storage.enable
+// where nothing was uploaded (it is not on: the answer is none), and then a second stage
+// of four requests, in this order:
+//
+//	-4  earliest local offset    the partitions still open
+//	-2  log start offset         the same
+//	-5  highest remote offset    the same
+//	-1  last fetchable offset    the same
+//
+// A caller that expects most partitions to be left open has all four go out at once
+// (AllFour), the client's own request in the place of -5, and there is no second stage.
+//
+// Last, where the epoch of the offset is still open, OffsetForLeaderEpoch rounds follow
+// (see epochs.go), for the partitions of both stages together.
 //
 // # The rules
 //
@@ -47,14 +61,18 @@
 //     if the reader may not read there.
 //
 // Source: Kafka 4.2 UnifiedLog.fetchEarliestPendingUploadOffset,
-// Partition.fetchOffsetForTimestamp, ReplicaManager.fetchOffset.
+// Partition.fetchOffsetForTimestamp, ReplicaManager.fetchOffset; of the older brokers
+// UnifiedLog.maybeIncrementLogStartOffset, LogLoader.load and
+// LeaderEpochFileCache.truncateFromStart.
 //
 // # Races
 //
 // Offsets move while the look-ups run. Short of a leader change, which shows as an
 // error, all four only grow, and remote <= last-1, start <= local, start <= last hold at
-// any instant. The order -4, -2, -5, -1 makes a composed answer one that a native broker
-// could have given at some instant between the first look-up and the last:
+// any instant. With two look-ups the log start was not above tier+1 when -5 was
+// answered, so that tier+1 was the native offset then. With four the order -4, -2, -5,
+// -1 makes a composed answer one that a native broker could have given at some
+// instant between the first look-up and the last:
 //
 //   - -4 before -2: local > start means that it was so when -4 was answered (the leader
 //     does not know yet what is uploaded), since start only grew. local < start means
@@ -63,8 +81,9 @@
 //   - -2 before -5: with tier+1 < start the answer is start, and it was when -2 was
 //     answered, as less was uploaded then. With tier+1 >= start it is tier+1, and it was
 //     when -5 was answered.
-//   - -1 last: an answer that only later appends made readable was the native one right
-//     after that append, as neither start nor tier can pass the end of the log before.
+//   - -1 last, in both: an answer that only later appends made readable was the native
+//     one right after that append, as neither start nor tier can pass the end of the log
+//     before.
 //
 // One case remains: the log start passes the answer while it is being composed, which
 // takes a DeleteRecords of records that were not uploaded yet. Then the answer may be an

@@ -16,7 +16,7 @@ import (
 )
 
 // fuzzSteps is the number of answers of one fuzzed exchange: the look-ups and two rounds.
-const fuzzSteps = 6
+const fuzzSteps = 8
 
 // FuzzMachine plays any bytes as the client's request and the broker's answers: no panic,
 // no memory beyond a multiple of what came in, and a response, if there is one, in which
@@ -24,10 +24,10 @@ const fuzzSteps = 6
 // change is as the broker sent it.
 func FuzzMachine(f *testing.F) {
 	for _, seed := range fuzzSeeds(f) {
-		f.Add(seed.request, seed.answers[0], seed.answers[1], seed.answers[2], seed.answers[3], seed.answers[4], seed.answers[5], uint8(0))
+		f.Add(seed.request, seed.answers[0], seed.answers[1], seed.answers[2], seed.answers[3], seed.answers[4], seed.answers[5], seed.answers[6], seed.answers[7], uint8(0))
 	}
-	f.Fuzz(func(t *testing.T, request, a0, a1, a2, a3, a4, a5 []byte, choice uint8) {
-		answers := [][]byte{a0, a1, a2, a3, a4, a5}
+	f.Fuzz(func(t *testing.T, request, a0, a1, a2, a3, a4, a5, a6, a7 []byte, choice uint8) {
+		answers := [][]byte{a0, a1, a2, a3, a4, a5, a6, a7}
 		total := len(request)
 		for _, a := range answers {
 			total += len(a)
@@ -45,14 +45,14 @@ func FuzzMachine(f *testing.F) {
 			t.Fatalf("%d bytes allocated for %d that came in\nrequest: %x\nanswers: %x", grown, total, request, answers)
 		}
 		if m != nil && m.State() == Done {
-			checkResponse(t, request, answers[2], m)
+			checkResponse(t, request, answers[0], m)
 		}
 	})
 }
 
 // fuzzExchange runs one exchange as far as it goes.
 func fuzzExchange(t *testing.T, request []byte, answers [][]byte, choice uint8) *Machine {
-	m, err := New(request, 9+int16(choice>>1&1))
+	m, err := New(request, 9+int16(choice>>1&1), Plan(choice>>4&1))
 	if err != nil {
 		return nil
 	}
@@ -68,8 +68,8 @@ func fuzzExchange(t *testing.T, request []byte, answers [][]byte, choice uint8) 
 		if err := m.Step(slices.Clone(a)); err != nil {
 			return nil
 		}
+		m.Verdicts(func(string) RemoteStorage { return RemoteStorage(choice >> 2 & 3) })
 	}
-	m.Verdicts(func(string) RemoteStorage { return RemoteStorage(choice >> 2 & 3) })
 	return m
 }
 
@@ -154,7 +154,7 @@ func fuzzSeeds(f *testing.F) []fuzzSeed {
 		seeds = append(seeds, fuzzSeed{request: encodeRequest(listOffsetsRequest(1, -1, a, asking{"v", 0, -1, -1}), nil, 1)})
 	}
 	for i := range seeds {
-		m, err := New(seeds[i].request, 9)
+		m, err := New(seeds[i].request, 9, TwoFirst)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -167,6 +167,7 @@ func fuzzSeeds(f *testing.F) []fuzzSeed {
 				}
 				n++
 			}
+			m.Verdicts(b.verdicts)
 		}
 	}
 	return seeds

@@ -49,6 +49,17 @@ func (s State) String() string {
 	}
 }
 
+// Plan says which look-ups go out first. It changes what an answer costs, not the answer.
+type Plan uint8
+
+const (
+	// TwoFirst asks for -5 and -1, and for all four only where those leave something open.
+	TwoFirst Plan = iota
+	// AllFour asks for all four at once: cheaper where most partitions have nothing
+	// uploaded.
+	AllFour
+)
+
 // Ask is a request that the session sends on its broker connection.
 type Ask struct {
 	Key, Version int16
@@ -60,10 +71,13 @@ type Ask struct {
 // Report counts what one exchange took and gave. Partitions are those that asked for
 // -6, each once.
 type Report struct {
-	// Asks is the number of broker requests: 4 and the epoch rounds.
+	// Asks is the number of broker requests: 4, or 2 and 4 more where those leave a
+	// partition open, and the epoch rounds.
 	Asks int
 	// EpochRounds is the number of OffsetForLeaderEpoch requests among them.
 	EpochRounds int
+	// Open is the number of partitions that two look-ups leave open.
+	Open int
 	// Answered partitions have an offset, Empty ones have none, Errors have an error
 	// code. Together they are all partitions. They count when the machine is Done.
 	Answered, Empty, Errors int
@@ -83,11 +97,14 @@ const (
 	logStart
 	highestRemote
 	lastFetchable
+	// clientsOwn is the client's own request with -6 replaced: highestRemote, first.
+	clientsOwn
 	epochRound
 
-	lookups = int(epochRound)
-	// allLookups has a bit for each of the four.
-	allLookups = 1<<lookups - 1
+	lookups = int(clientsOwn)
+	// allLookups has a bit for each of the four, firstLookups for those of the first stage.
+	allLookups   = 1<<lookups - 1
+	firstLookups = 1<<highestRemote | 1<<lastFetchable
 )
 
 // point is an offset and the leader epoch of its record, -1 when not known.
@@ -124,7 +141,11 @@ const (
 type partition struct {
 	wish
 
-	// seen has a bit for each look-up that answered.
+	// open: -5 and -1 do not decide. tiered: remote storage is on for the topic.
+	open, tiered bool
+	// placed: the broker's answer to the client's own request has the partition.
+	placed bool
+	// seen has a bit for each look-up of this stage that answered.
 	seen uint8
 	// looks are -1 where the broker gave an error or no answer.
 	looks [lookups]point
@@ -152,7 +173,9 @@ type Machine struct {
 	byName  map[string]int
 	parts   []partition
 
-	state       State
+	state State
+	// four: all four look-ups were sent.
+	four        bool
 	ready       []Ask
 	outstanding []kind
 	broken      error
@@ -171,7 +194,7 @@ type Machine struct {
 // New returns a machine for a client's whole ListOffsets frame of version 11 that asks
 // for -6 at least once. lookupVersion is the broker's: 9 or 10. The machine keeps no
 // part of frame.
-func New(frame []byte, lookupVersion int16) (*Machine, error) {
+func New(frame []byte, lookupVersion int16, plan Plan) (*Machine, error) {
 	if lookupVersion != 9 && lookupVersion != 10 {
 		return nil, fmt.Errorf("pending upload: no look-ups at list_offsets version %d", lookupVersion)
 	}
@@ -187,11 +210,39 @@ func New(frame []byte, lookupVersion int16) (*Machine, error) {
 	if err := m.collect(frame, in.PendingUpload); err != nil {
 		return nil, err
 	}
-	m.send(localStart, m.lookup(earliestLocalTimestamp))
-	m.send(logStart, m.lookup(earliestTimestamp))
-	m.send(highestRemote, m.tierAsk(frame, in))
+	if plan == AllFour {
+		m.lookAtStarts()
+	}
+	m.send(clientsOwn, m.tierAsk(frame, in))
 	m.send(lastFetchable, m.lookup(latestTimestamp))
 	return m, nil
+}
+
+// lookAtStarts sends the first two of four look-ups.
+func (m *Machine) lookAtStarts() {
+	m.four = true
+	m.send(localStart, m.lookup(earliestLocalTimestamp))
+	m.send(logStart, m.lookup(earliestTimestamp))
+}
+
+// lookAgain begins the second stage for the partitions that the first left undecided,
+// and says whether there are any.
+func (m *Machine) lookAgain() bool {
+	n := 0
+	for i := range m.parts {
+		if p := &m.parts[i]; p.outcome == undecided {
+			p.forget()
+			n++
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	m.lookAtStarts()
+	m.send(highestRemote, m.lookup(latestTieredTimestamp))
+	m.send(lastFetchable, m.lookup(latestTimestamp))
+	m.state = AwaitAnswers
+	return true
 }
 
 // send queues an ask.
@@ -236,10 +287,10 @@ func (m *Machine) Step(response []byte) error {
 // take reads one answer.
 func (m *Machine) take(k kind, response []byte) error {
 	switch k {
-	case highestRemote:
+	case clientsOwn:
 		m.tier = slices.Clone(response)
 		return m.takeLookup(k, m.tier)
-	case localStart, logStart, lastFetchable:
+	case localStart, logStart, highestRemote, lastFetchable:
 		return m.takeLookup(k, response)
 	case epochRound:
 		return m.takeEpochs(response)
@@ -258,15 +309,18 @@ func (m *Machine) takeLookup(k kind, frame []byte) error {
 		if p == nil {
 			return
 		}
-		p.look(k, frame, off)
-		if k == highestRemote {
+		if k == clientsOwn {
+			p.placed = true
 			m.places = append(m.places, place{p, off})
+			p.look(highestRemote, frame, off)
+			return
 		}
+		p.look(k, frame, off)
 	})
 	if err != nil {
 		return err
 	}
-	if k == highestRemote {
+	if k == clientsOwn {
 		m.tierAt = a
 	}
 	m.throttle = max(m.throttle, int32At(frame, a.throttleOff))
@@ -290,21 +344,31 @@ func (p *partition) fail(code int16) {
 	}
 }
 
+// forget makes a partition ready for look-ups.
+func (p *partition) forget() {
+	p.seen = 0
+	for k := range p.looks {
+		p.looks[k] = point{-1, -1}
+	}
+}
+
 // advance goes on after the last outstanding answer, which was to an ask of kind k.
 func (m *Machine) advance(k kind) {
-	if k != epochRound {
-		m.decide()
+	switch {
+	case k == epochRound:
+		m.searchOrFinish()
+	case m.decide():
+		m.state = AwaitVerdicts
+	case !m.lookAgain():
+		m.searchOrFinish()
 	}
-	if m.searchEpochs() {
-		return
+}
+
+// searchOrFinish begins an epoch round, or ends the exchange where none is needed.
+func (m *Machine) searchOrFinish() {
+	if !m.searchEpochs() {
+		m.finish()
 	}
-	for i := range m.parts {
-		if m.parts[i].outcome == doubtful {
-			m.state = AwaitVerdicts
-			return
-		}
-	}
-	m.finish()
 }
 
 // Topics returns, in AwaitVerdicts, the topics whose remote.storage.enable decides,
@@ -334,8 +398,9 @@ func (m *Machine) Verdicts(of func(topic string) RemoteStorage) {
 			}
 		}
 	}
-	if m.state == AwaitVerdicts {
-		m.finish()
+	if m.state == AwaitVerdicts && !m.lookAgain() {
+		m.state = AwaitAnswers
+		m.searchOrFinish()
 	}
 }
 
@@ -382,7 +447,7 @@ func (m *Machine) withMissing() []byte {
 	for _, t := range m.topics {
 		missing := 0
 		for _, p := range m.parts[t.first:t.end] {
-			if p.seen&(1<<highestRemote) == 0 {
+			if !p.placed {
 				missing++
 			}
 		}
@@ -393,7 +458,7 @@ func (m *Machine) withMissing() []byte {
 		more = codec.AppendString(more, codec.Flexible, t.name)
 		more = codec.AppendArrayLen(more, codec.Flexible, missing)
 		for _, p := range m.parts[t.first:t.end] {
-			if p.seen&(1<<highestRemote) == 0 {
+			if !p.placed {
 				var b [answerTags]byte
 				putInt32At(b[:], answerIndex, p.index)
 				p.put(b[:])
@@ -414,6 +479,9 @@ func (m *Machine) withMissing() []byte {
 // count fills the report.
 func (m *Machine) count() {
 	for _, p := range m.parts {
+		if p.open {
+			m.report.Open++
+		}
 		switch p.outcome {
 		case answered:
 			m.report.Answered++

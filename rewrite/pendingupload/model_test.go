@@ -147,9 +147,10 @@ func TestModelAgreesWithNative(t *testing.T) {
 		for range 20 {
 			req := drawRequest(t, logs)
 			frame := encodeRequest(req, oneOf(t, "client id", nil, []byte{}, []byte("client")), rapid.Int32().Draw(t, "correlation id"))
-			old.throttle = rapid.SliceOfN(rapid.Int32Range(0, 9), 4, 4).Draw(t, "throttle")
-			native.throttle = []int32{slices.Max(old.throttle)}
+			throttle := rapid.SliceOfN(rapid.Int32Range(0, 9), 7, 7).Draw(t, "throttle")
+			old.throttle, old.plan = throttle, oneOf(t, "plan", TwoFirst, AllFour)
 			got, report := run(t, frame, version, old, nil)
+			native.throttle = []int32{slices.Max(throttle[:len(throttle)-len(old.throttle)])}
 			want := native.answer(frame)
 			if !slices.Equal(got, want) {
 				t.Fatalf("request %+v\n got %x\nwant %x\n got %+v\nwant %+v\nlogs %v", req, got, want,
@@ -255,7 +256,7 @@ func TestModelAgreesOnEpochs(t *testing.T) {
 				if evenly(t, 2, "retention") == 0 {
 					l.DeleteRecords(int64(evenly(t, int(l.LogEnd()), "deleted")))
 				}
-				b := &broker{t: t, maxVersion: 10, logs: map[string][]*tierlog.Log{"t": {l}}}
+				b := &broker{t: t, maxVersion: 10, plan: oneOf(t, "plan", TwoFirst, AllFour), logs: map[string][]*tierlog.Log{"t": {l}}}
 				got, report := run(t, encodeRequest(listOffsetsRequest(0, -1, pending("t", 0)), nil, 5), 10, b, nil)
 				want := encodeResponse(answerWith(l.NativeEarliestPendingUpload(0, -1, -1)), 5)
 				if !slices.Equal(got, want) {

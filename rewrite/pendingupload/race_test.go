@@ -44,7 +44,7 @@ func TestModelOfRaces(t *testing.T) {
 	answers, moved, gone, noticed := 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		for range 10 {
-			b := &broker{t: t, maxVersion: 10, logs: map[string][]*tierlog.Log{}}
+			b := &broker{t: t, maxVersion: 10, plan: oneOf(t, "plan", TwoFirst, AllFour), logs: map[string][]*tierlog.Log{}}
 			isolation, replicaID := oneOf[int8](t, "isolation", 0, 1), oneOf[int32](t, "replica id", -1, -1, 3)
 			// A leader change shows only if the client says which leader it knows.
 			checksEpoch := evenly(t, 2, "checks epoch") == 0
