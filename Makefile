@@ -12,7 +12,7 @@ FUZZTIME  ?= 30s
 # Tools are pinned here and run through the module proxy; they are not in go.mod.
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo test unit real race stress lint vet fuzz bench microbench load dist check clean
+.PHONY: help build demo test unit real race stress lint vet fuzz bench microbench load storm endurance dist check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,12 @@ bench: ## beside HAProxy, nginx and io.Copy; writes docs/performance.md
 
 load: build ## maximum and half load on a real broker, beside HAProxy; writes docs/performance.md
 	bin/tiergate-loadtest run maximum-and-half --out bin/load --doc docs/performance.md
+
+storm: build ## -6 of 1,000 partitions from 64 clients, beside native brokers; writes docs/performance.md
+	bin/tiergate-loadtest run pending-upload-storm --out bin/storm --doc docs/performance.md
+
+endurance: build ## half an hour with faults on three brokers; writes docs/performance.md
+	bin/tiergate-loadtest run endurance --out bin/endurance --doc docs/performance.md
 
 dist: ## release binaries in dist/
 	for t in linux/amd64 linux/arm64 darwin/arm64; do \
