@@ -53,7 +53,7 @@ tiergate_requests_total{api="unknown"} 2
 tiergate_pending_upload_requests_total 1
 # HELP tiergate_pending_upload_asks_total Requests sent to brokers to answer -6.
 # TYPE tiergate_pending_upload_asks_total counter
-tiergate_pending_upload_asks_total 3
+tiergate_pending_upload_asks_total 5
 # HELP tiergate_pending_upload_epoch_rounds_total OffsetForLeaderEpoch requests among the asks.
 # TYPE tiergate_pending_upload_epoch_rounds_total counter
 tiergate_pending_upload_epoch_rounds_total 1

@@ -103,12 +103,12 @@ const (
 )
 
 // PendingUploadAnswered takes the report of a machine that is Done. A client mostly asks
-// for the same partitions again: where two look-ups left most of them open, the next
-// request begins with all four.
+// for the same partitions again: where two look-ups are enough for all of them, the next
+// request begins with two.
 func (v *Conversation) PendingUploadAnswered(r pendingupload.Report) {
-	v.plan = pendingupload.TwoFirst
-	if 2*r.Open > r.Answered+r.Empty+r.Errors {
-		v.plan = pendingupload.AllFour
+	v.plan = pendingupload.AllFour
+	if r.Open == 0 {
+		v.plan = pendingupload.TwoFirst
 	}
 }
 

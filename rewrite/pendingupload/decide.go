@@ -10,12 +10,13 @@ func (m *Machine) decide() bool {
 	for i := range m.topics {
 		t := &m.topics[i]
 		parts := m.parts[t.first:t.end]
-		tiered := false
+		tiered := t.tiered
 		for j := range parts {
-			if p := &parts[j]; p.outcome == undecided {
+			p := &parts[j]
+			if p.outcome == undecided {
 				p.decide(m.four)
-				tiered = tiered || p.looks[highestRemote].offset >= 0
 			}
+			tiered = tiered || p.looks[highestRemote].offset >= 0
 		}
 		if tiered && !t.tiered {
 			t.tiered = true
@@ -40,14 +41,16 @@ func (p *partition) decide(four bool) {
 	if p.outcome == failed {
 		return
 	}
-	tier := p.looks[highestRemote]
-	p.open = p.open || tier.offset < 0 || tier.epoch < 0
+	tier, last := p.looks[highestRemote], p.looks[lastFetchable]
+	// Uploaded to the end, or in the leader's own epoch: then the log start is not above it.
+	settled := tier.offset >= 0 && (last.offset-tier.offset <= 1 || tier.epoch >= 0 && tier.epoch == last.epoch)
+	p.open = p.open || !settled
 	switch {
 	case tier.offset < 0 && four:
 		p.nothingUploaded()
 	case tier.offset < 0:
 		p.outcome = doubtful
-	case tier.epoch >= 0 || four:
+	case settled || four:
 		p.uploaded()
 	}
 }

@@ -21,34 +21,36 @@
 //
 // # The look-ups
 //
-// Two requests go out at once, in this order:
+// Four requests go out at once, in this order:
 //
+//	-4  earliest local offset    the partitions that asked for -6
+//	-2  log start offset         the same
 //	-5  highest remote offset    the client's own request, -6 replaced by -5 in place
 //	-1  last fetchable offset    the partitions that asked for -6
 //
-// The answer to the first one becomes the answer to the client: it is patched in place,
+// The answer to the third one becomes the answer to the client: it is patched in place,
 // so all other partitions, unknown tags, the order, and duplicates stay as the broker
-// sent them.
+// sent them. Then the verdicts on remote.storage.enable are waited for where they matter,
+// and last, where the epoch of the offset is still open, OffsetForLeaderEpoch rounds
+// follow (see epochs.go).
 //
-// They decide about every partition of which something was uploaded and for whose -5 the
-// broker still has an epoch: the log start and the local log start do not matter there.
-// For the log start is above the uploaded offset only where records were deleted past
-// it, and a broker that raises the log start cuts its leader epoch cache there, so that
-// no epoch is left for the offsets below. That is nearly every partition, and spares the
-// broker half of the look-ups. For the others come the verdicts on remote.storage.enable
-// where nothing was uploaded (it is not on: the answer is none), and then a second stage
-// of four requests, in this order:
+// # Two look-ups first
 //
-//	-4  earliest local offset    the partitions still open
-//	-2  log start offset         the same
-//	-5  highest remote offset    the same
-//	-1  last fetchable offset    the same
+// Where both of these are so, -5 and -1 decide without the log start:
 //
-// A caller that expects most partitions to be left open has all four go out at once
-// (AllFour), the client's own request in the place of -5, and there is no second stage.
+//   - -5 is an offset, and
+//   - it is the last one that the reader may read (the answer is none), or its epoch is the
+//     leader's own, which -1 tells (the answer is the offset after it, in that epoch). For
+//     when the leader began, the log start was not above the first offset of its epoch, and
+//     each time it raises the log start it cuts its leader epoch cache there, so that -5
+//     has no epoch any more once the log start is above it.
 //
-// Last, where the epoch of the offset is still open, OffsetForLeaderEpoch rounds follow
-// (see epochs.go), for the partitions of both stages together.
+// With the plan TwoFirst these two go out first, which costs a broker half of what four
+// cost. Then come the verdicts, and the four, -5 among them, for the partitions that are
+// still open. The epoch of an older leader does not do: a replica that is rebuilt from
+// remote storage takes over epochs from below its log start, and may lead before it has
+// looked how far remote storage goes (TierStateMachine.buildRemoteLogAuxState). Nor does a
+// follower, which answers the debugging replica id -2: that has all four sent.
 //
 // # The rules
 //
@@ -71,8 +73,8 @@
 // error, all four only grow, and remote <= last-1, start <= local, start <= last hold at
 // any instant. With two look-ups the log start was not above tier+1 when -5 was
 // answered, so that tier+1 was the native offset then. With four the order -4, -2, -5,
-// -1 makes a composed answer one that a native broker could have given at some
-// instant between the first look-up and the last:
+// -1 makes a composed answer one that a native broker could have given at some instant
+// between the first look-up and the last:
 //
 //   - -4 before -2: local > start means that it was so when -4 was answered (the leader
 //     does not know yet what is uploaded), since start only grew. local < start means

@@ -70,16 +70,16 @@ type candidate struct {
 // bound ends the search at once where a look-up already gave the epoch, or begins it.
 func (p *partition) bound() {
 	x := p.result.offset
-	// The broker gave the epochs of these two offsets, -1 where it has none.
-	for _, k := range []kind{logStart, localStart} {
-		if p.looks[k].offset == x {
-			p.outcome, p.result = answered, p.looks[k]
-			return
-		}
+	// The broker gave the epoch of the local log start, -1 where it has none. The one that it
+	// gives of the log start is its earliest: a bound, since a replica that was rebuilt from
+	// remote storage may have several up to there.
+	if local := p.looks[localStart]; local.offset == x {
+		p.outcome, p.result = answered, local
+		return
 	}
 	s := search{lo: -1, hi: p.looks[lastFetchable].epoch, floor: uncovered}
 	for _, k := range []kind{localStart, logStart, highestRemote} {
-		if known := p.looks[k]; known.offset < x {
+		if known := p.looks[k]; known.offset <= x {
 			s.lo = max(s.lo, known.epoch)
 		}
 	}

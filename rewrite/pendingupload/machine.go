@@ -53,11 +53,11 @@ func (s State) String() string {
 type Plan uint8
 
 const (
-	// TwoFirst asks for -5 and -1, and for all four only where those leave something open.
-	TwoFirst Plan = iota
-	// AllFour asks for all four at once: cheaper where most partitions have nothing
-	// uploaded.
-	AllFour
+	// AllFour asks for all four at once.
+	AllFour Plan = iota
+	// TwoFirst asks for -5 and -1, and for all four only where those leave something open:
+	// half the cost where they do not, half as much again where they do.
+	TwoFirst
 )
 
 // Ask is a request that the session sends on its broker connection.
@@ -71,8 +71,8 @@ type Ask struct {
 // Report counts what one exchange took and gave. Partitions are those that asked for
 // -6, each once.
 type Report struct {
-	// Asks is the number of broker requests: 4, or 2 and 4 more where those leave a
-	// partition open, and the epoch rounds.
+	// Asks is the number of broker requests: 4, or 2 (TwoFirst) and 4 more where those leave
+	// a partition open, and the epoch rounds.
 	Asks int
 	// EpochRounds is the number of OffsetForLeaderEpoch requests among them.
 	EpochRounds int
@@ -136,6 +136,10 @@ const (
 	unknownServerError int16 = -1
 	offsetNotAvailable int16 = 78
 )
+
+// debuggingReplicaID is the replica id that followers answer too; what makes two look-ups
+// enough is so of leaders.
+const debuggingReplicaID int32 = -2
 
 // partition is one partition that asked for -6.
 type partition struct {
@@ -210,7 +214,7 @@ func New(frame []byte, lookupVersion int16, plan Plan) (*Machine, error) {
 	if err := m.collect(frame, in.PendingUpload); err != nil {
 		return nil, err
 	}
-	if plan == AllFour {
+	if plan == AllFour || int32At(m.header.replicaAndIsolation, 0) == debuggingReplicaID {
 		m.lookAtStarts()
 	}
 	m.send(clientsOwn, m.tierAsk(frame, in))

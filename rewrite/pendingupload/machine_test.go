@@ -51,8 +51,8 @@ func manyPartitions(t fataler, topics int) (*broker, *kmsg.ListOffsetsRequest) {
 	return b, listOffsetsRequest(0, -1, askings...)
 }
 
-// TestManyPartitions: 2,000 partitions of 200 topics, some of them without anything
-// uploaded, cost 7 requests, and none of them nor their answers are large.
+// TestManyPartitions: 2,000 partitions of 200 topics cost 5 requests, and none of them
+// nor their answers are large.
 func TestManyPartitions(t *testing.T) {
 	b, req := manyPartitions(t, 200)
 	frame := encodeRequest(req, []byte("client"), 3)
@@ -61,7 +61,7 @@ func TestManyPartitions(t *testing.T) {
 	if want := native.answer(frame); !slices.Equal(got, want) {
 		t.Fatalf("got  %x\nwant %x", got, want)
 	}
-	if b.requests != 7 || report.Asks != 7 || report.EpochRounds != 1 || report.Answered != 2000 || len(report.Tiered) != 200 {
+	if b.requests != 5 || report.Asks != 5 || report.EpochRounds != 1 || report.Answered != 2000 || len(report.Tiered) != 200 {
 		t.Errorf("%d requests, report %+v", b.requests, report)
 	}
 	if b.largest > 1<<20 {
@@ -175,6 +175,24 @@ func TestUnknownTagsSurvive(t *testing.T) {
 	resp.Topics[0].Partitions[0].Offset = 31
 	if got, want := m.Response(), withHeaderTag(77); m.State() != Done || !slices.Equal(got, want) {
 		t.Errorf("%v\n got %x\nwant %x", m.State(), got, want)
+	}
+}
+
+// TestPlans: what goes out first. A follower answers the debugging replica id, so two
+// look-ups do not do for that.
+func TestPlans(t *testing.T) {
+	for _, c := range []struct {
+		plan      Plan
+		replicaID int32
+		want      int
+	}{{AllFour, -1, 4}, {TwoFirst, -1, 2}, {TwoFirst, 3, 2}, {TwoFirst, tierlog.DebuggingReplicaID, 4}} {
+		m, err := New(encodeRequest(listOffsetsRequest(0, c.replicaID, pending("t", 0)), nil, 5), 10, c.plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(m.Ready()); got != c.want {
+			t.Errorf("plan %d, replica id %d: %d look-ups, want %d", c.plan, c.replicaID, got, c.want)
+		}
 	}
 }
 

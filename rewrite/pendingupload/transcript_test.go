@@ -19,7 +19,7 @@ import (
 // TestTranscripts runs the scripts in testdata/transcripts. A script is one exchange after the
 // other; its commands are:
 //
-//	new [four] [version=10] [client=c] [correlation=7] [replica=-1] [isolation=0] [timeout=30000]
+//	new [two] [version=10] [client=c] [correlation=7] [replica=-1] [isolation=0] [timeout=30000]
 //	<topic> <partition> <timestamp> [<current leader epoch>]
 //		a client's request of version 11; client=null is the null client id
 //
@@ -58,9 +58,9 @@ func (tr *transcript) command(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		var version int16 = 10
 		d.MaybeScanArgs(t, "version", &version)
-		plan := TwoFirst
-		if d.HasArg("four") {
-			plan = AllFour
+		plan := AllFour
+		if d.HasArg("two") {
+			plan = TwoFirst
 		}
 		m, err := New(transcriptRequest(t, d), version, plan)
 		if err != nil {
