@@ -94,7 +94,8 @@
 //
 // # Where the answer is not the native one
 //
-// Two errors are wider than the native ones, as no request tells enough:
+// No request tells enough for these. Two errors are wider than the native ones, and one
+// offset is given where a native broker gives none:
 //
 //   - A new leader whose high watermark has not reached its epoch yet answers -1 to
 //     consumers with OFFSET_NOT_AVAILABLE always, and a native -6 only if the offset is at
@@ -102,4 +103,7 @@
 //   - A follower answers ListOffsets to the debugging replica id -2, but only a leader
 //     answers OffsetForLeaderEpoch: where the epoch has to be searched, such a request gets
 //     NOT_LEADER_OR_FOLLOWER.
+//   - A broker answers -5 with none, too, when what it uploaded lies beyond what the reader may
+//     read. Only an unclean election that took records back which were uploaded leads there.
+//     It then looks as if nothing was uploaded, and the answer is the log start.
 package pendingupload
