@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"tiergate/rewrite"
 )
@@ -202,7 +203,15 @@ func TestDrainRefusesLateArrivals(t *testing.T) {
 		return nil, errors.New("not expected")
 	}, rewrite.Rules{})
 	onLoop(t, s.loops[0], func() { s.loops[0].draining = true })
-	_ = ending(t, connect(t, s))
+	c, err := net.Dial("tcp", s.Addr(0).String())
+	switch {
+	case err == nil:
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = ending(t, c)
+	case !errors.Is(err, syscall.ECONNRESET): // the reset may be there before Dial looks
+		t.Fatal(err)
+	}
 	awaitSessions(t, s, 0)
 	if n := dials.Load(); n != 0 {
 		t.Fatalf("%d dials for a session that is refused", n)
