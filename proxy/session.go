@@ -48,10 +48,11 @@ type session struct {
 	// requests flow from client to broker, responses the other way.
 	requests  flow
 	responses flow
-	// served: an answer for the client has begun to come, other than to ApiVersions. A client reads an
-	// ordinary end before that as wrong credentials or lack of TLS, and franz-go gives up on
-	// it (kgo.AlwaysRetryEOF); after a reset it tries again. So until then closing resets
-	// the client, also the closing that the kernel does for a process that was killed.
+	// served: an answer for the client has begun to come, other than to ApiVersions. A
+	// client reads an ordinary end before that as wrong credentials or lack of TLS, and
+	// franz-go gives up on it (kgo.AlwaysRetryEOF); after a reset it tries again. So until
+	// then closing resets the client, also the closing that the kernel does for a process
+	// that was killed.
 	served bool
 	// leftFirst is the side whose direction ended first, or nil.
 	leftFirst *conn

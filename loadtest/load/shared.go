@@ -62,9 +62,7 @@ func (c *cluster) createShared(ctx context.Context, spec Topic, number uint64) e
 	// First, since it may be the flow that ends the segments.
 	t.flow(c)
 	if spec.Uploaded {
-		if err := t.awaitUpload(ctx, c); err != nil {
-			return err
-		}
+		return t.awaitUpload(ctx, c)
 	}
 	return nil
 }

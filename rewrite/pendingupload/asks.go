@@ -34,8 +34,8 @@ type header struct {
 type topic struct {
 	name       string
 	first, end int
-	// tiered: -5 proved that remote storage is on.
-	tiered bool
+	// tiered: remote storage is on, by a verdict or because -5 proved it.
+	tiered, proved bool
 	// found is the partition that an answer named last.
 	found int
 }

@@ -10,20 +10,18 @@ func (m *Machine) decide() bool {
 	for i := range m.topics {
 		t := &m.topics[i]
 		parts := m.parts[t.first:t.end]
-		tiered := t.tiered
 		for j := range parts {
 			p := &parts[j]
 			if p.outcome == undecided {
 				p.decide(m.four)
 			}
-			tiered = tiered || p.looks[highestRemote].offset >= 0
-		}
-		if tiered && !t.tiered {
-			t.tiered = true
-			m.report.Tiered = append(m.report.Tiered, t.name)
+			if p.looks[highestRemote].offset >= 0 && !t.proved {
+				t.proved, t.tiered = true, true
+				m.report.Tiered = append(m.report.Tiered, t.name)
+			}
 		}
 		for j := range parts {
-			if p := &parts[j]; p.outcome == doubtful && tiered {
+			if p := &parts[j]; p.outcome == doubtful && t.tiered {
 				m.judge(p, RemoteStorageEnabled)
 			}
 			doubt = doubt || parts[j].outcome == doubtful
@@ -35,7 +33,11 @@ func (m *Machine) decide() bool {
 // decide applies the rules to a partition; see the package documentation. four says that
 // all four look-ups were made, not -5 and -1 alone.
 func (p *partition) decide(four bool) {
-	if p.seen&firstLookups != firstLookups || four && p.seen != allLookups {
+	wanted := uint8(firstLookups)
+	if four {
+		wanted = allLookups
+	}
+	if p.seen != wanted {
 		p.fail(unknownServerError)
 	}
 	if p.outcome == failed {
@@ -58,21 +60,18 @@ func (p *partition) decide(four bool) {
 // nothingUploaded is rule 2.
 func (p *partition) nothingUploaded() {
 	local, start, last := p.looks[localStart], p.looks[logStart], p.looks[lastFetchable]
-	switch {
-	case local.offset > start.offset || start.offset >= last.offset:
+	if local.offset > start.offset || start.offset >= last.offset {
 		p.outcome = empty
-	case p.tiered:
-		p.outcome, p.result = answered, start
-	default:
-		p.outcome, p.result = doubtful, start
+		return
 	}
+	p.outcome, p.result = doubtful, start
 }
 
 // judge takes the verdict on the topic of a doubtful partition.
 func (m *Machine) judge(p *partition, verdict RemoteStorage) {
 	switch verdict {
 	case RemoteStorageEnabled:
-		p.tiered, p.outcome = true, answered
+		p.outcome = answered
 		if !m.four {
 			p.outcome = undecided
 		}

@@ -145,8 +145,8 @@ const debuggingReplicaID int32 = -2
 type partition struct {
 	wish
 
-	// open: -5 and -1 do not decide. tiered: remote storage is on for the topic.
-	open, tiered bool
+	// open: -5 and -1 do not decide.
+	open bool
 	// placed: the broker's answer to the client's own request has the partition.
 	placed bool
 	// seen has a bit for each look-up of this stage that answered.
@@ -245,7 +245,6 @@ func (m *Machine) lookAgain() bool {
 	m.lookAtStarts()
 	m.send(highestRemote, m.lookup(latestTieredTimestamp))
 	m.send(lastFetchable, m.lookup(latestTimestamp))
-	m.state = AwaitAnswers
 	return true
 }
 
@@ -358,19 +357,18 @@ func (p *partition) forget() {
 
 // advance goes on after the last outstanding answer, which was to an ask of kind k.
 func (m *Machine) advance(k kind) {
-	switch {
-	case k == epochRound:
-		m.searchOrFinish()
-	case m.decide():
+	if k != epochRound && m.decide() {
 		m.state = AwaitVerdicts
-	case !m.lookAgain():
-		m.searchOrFinish()
+		return
 	}
+	m.goOn()
 }
 
-// searchOrFinish begins an epoch round, or ends the exchange where none is needed.
-func (m *Machine) searchOrFinish() {
-	if !m.searchEpochs() {
+// goOn begins the second stage or an epoch round, or ends the exchange where neither is
+// needed.
+func (m *Machine) goOn() {
+	m.state = AwaitAnswers
+	if !m.lookAgain() && !m.searchEpochs() {
 		m.finish()
 	}
 }
@@ -394,17 +392,17 @@ func (m *Machine) Topics() []string {
 // each topic that Topics names, during the call.
 func (m *Machine) Verdicts(of func(topic string) RemoteStorage) {
 	for _, name := range m.Topics() {
-		t := m.topics[m.byName[name]]
+		t := &m.topics[m.byName[name]]
 		verdict := of(name)
+		t.tiered = verdict == RemoteStorageEnabled
 		for i := t.first; i < t.end; i++ {
 			if p := &m.parts[i]; p.outcome == doubtful {
 				m.judge(p, verdict)
 			}
 		}
 	}
-	if m.state == AwaitVerdicts && !m.lookAgain() {
-		m.state = AwaitAnswers
-		m.searchOrFinish()
+	if m.state == AwaitVerdicts {
+		m.goOn()
 	}
 }
 
