@@ -35,6 +35,12 @@ func (r reason) sentence() string { return reasonTexts[r].sentence }
 // fault reports whether somebody should hear of it.
 func (r reason) fault() bool { return r >= reasonDial }
 
+// refusal reports whether the client is to try again, here or elsewhere: tiergate leaves
+// it, through no fault of the client's or of what the broker said.
+func (r reason) refusal() bool {
+	return r == reasonDial || r == reasonDrained || r == reasonShutdown
+}
+
 var reasonTexts = [reasonCount]struct{ label, sentence string }{
 	reasonClientClosed:  {"client_closed", "the client closed the connection"},
 	reasonBrokerClosed:  {"broker_closed", "the broker closed the connection"},

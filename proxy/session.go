@@ -380,9 +380,9 @@ func (s *session) end(why reason, err error) {
 	s.cancel()
 	s.client.dropPipe()
 	s.broker.dropPipe()
-	if !s.served && why != reasonDial && why != reasonDrained {
-		// Those two are as near as can be to the refusal that a broker that is down gives. Of
-		// the others the client is to learn that its broker, or its own bytes, ended it.
+	if !s.served && !why.refusal() {
+		// A reset is as near as can be to the refusal that a broker that is down gives. Else the
+		// client is to learn that its broker, or its own bytes, ended it.
 		endOnClose(s.client.fd)
 	}
 	s.loop.remove(&s.client)
