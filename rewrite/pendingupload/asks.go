@@ -34,8 +34,8 @@ type header struct {
 type topic struct {
 	name       string
 	first, end int
-	// tiered: remote storage is on, by a verdict or because -5 proved it.
-	tiered, proved bool
+	// proved: an offset of -5 showed that remote storage is on.
+	proved bool
 	// found is the partition that an answer named last.
 	found int
 }

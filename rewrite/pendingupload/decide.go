@@ -4,24 +4,30 @@
 package pendingupload
 
 // decide applies the rules to every undecided partition as far as its look-ups reach,
-// and says whether verdicts are needed.
+// and says whether verdicts are needed. An offset of -5 proves the topic tiered for the
+// partitions of the same stage only: before the next stage it may have been deleted and
+// created again, or its remote storage switched off.
 func (m *Machine) decide() bool {
 	doubt := false
 	for i := range m.topics {
 		t := &m.topics[i]
 		parts := m.parts[t.first:t.end]
+		tiered := false
 		for j := range parts {
 			p := &parts[j]
 			if p.outcome == undecided {
 				p.decide(m.four)
 			}
-			if p.looks[highestRemote].offset >= 0 && !t.proved {
-				t.proved, t.tiered = true, true
-				m.report.Tiered = append(m.report.Tiered, t.name)
+			if p.seen != 0 && p.looks[highestRemote].offset >= 0 {
+				tiered = true
 			}
 		}
+		if tiered && !t.proved {
+			t.proved = true
+			m.report.Tiered = append(m.report.Tiered, t.name)
+		}
 		for j := range parts {
-			if p := &parts[j]; p.outcome == doubtful && t.tiered {
+			if p := &parts[j]; p.outcome == doubtful && tiered {
 				m.judge(p, RemoteStorageEnabled)
 			}
 			doubt = doubt || parts[j].outcome == doubtful

@@ -87,6 +87,11 @@
 //     one right after that append, as neither start nor tier can pass the end of the log
 //     before.
 //
+// The status of a topic's remote storage is wanted when the answers to -5 that it is
+// combined with are there, in each stage anew. So a topic that is deleted, created again
+// or switched between two stages gets an answer of what it is in the second, and what is
+// left is the age of the status itself, which is its giver's to bound (package upstream).
+//
 // One case remains: the log start passes the answer while it is being composed, which
 // takes a DeleteRecords of records that were not uploaded yet. Then the answer may be an
 // offset that is gone, as a native answer would be one moment later; where the epoch

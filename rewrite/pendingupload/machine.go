@@ -234,7 +234,9 @@ func (m *Machine) lookAtStarts() {
 func (m *Machine) lookAgain() bool {
 	n := 0
 	for i := range m.parts {
-		if p := &m.parts[i]; p.outcome == undecided {
+		p := &m.parts[i]
+		p.seen = 0
+		if p.outcome == undecided {
 			p.forget()
 			n++
 		}
@@ -389,12 +391,12 @@ func (m *Machine) Topics() []string {
 }
 
 // Verdicts ends AwaitVerdicts; in other states it has no effect. of is called once for
-// each topic that Topics names, during the call.
+// each topic that Topics names, during the call. After look-ups of a second stage it is
+// wanted again, also of topics that it was given for before.
 func (m *Machine) Verdicts(of func(topic string) RemoteStorage) {
 	for _, name := range m.Topics() {
 		t := &m.topics[m.byName[name]]
 		verdict := of(name)
-		t.tiered = verdict == RemoteStorageEnabled
 		for i := t.first; i < t.end; i++ {
 			if p := &m.parts[i]; p.outcome == doubtful {
 				m.judge(p, verdict)
