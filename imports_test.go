@@ -48,6 +48,7 @@ func rooms() []room {
 		{folder: "rewrite/pendingupload", ours: []string{"codec"}, others: []string{franz + "kmsg", franz + "kerr"}, core: true},
 		{folder: "rewrite", ours: []string{"codec", "rewrite/pendingupload"}, others: []string{franz + "kmsg", franz + "kerr"}, core: true},
 		{folder: "cache", others: []string{"github.com/hashicorp/golang-lru/v2"}},
+		{folder: "cache/tiered", ours: []string{"codec"}, core: true},
 		{
 			folder: "upstream", ours: []string{"cache"},
 			others: []string{franz + "kgo", franz + "kadm", franz + "kmsg", franz + "kerr", franz + "kversion", franz + "sasl", prometheus, "golang.org/x/sync"},
@@ -219,6 +220,9 @@ func TestImportRules(t *testing.T) {
 		{"rewrite/pendingupload", "tiergate/codec", false, true},
 		{"rewrite/pendingupload", "tiergate/rewrite", false, false},
 		{"cache", "tiergate/codec", false, false},
+		{"cache/tiered", "tiergate/codec", false, true},
+		{"cache/tiered", "sync", false, false},
+		{"cache/tiered", "tiergate/upstream", false, false},
 		{"upstream", "tiergate/cache", false, true},
 		{"upstream", "tiergate/codec", false, false},
 		{"upstream", "tiergate/config", false, false},
