@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pires/go-proxyproto"
+	"golang.org/x/sys/unix"
 )
 
 // ProxyProtocol says whether connections to an endpoint begin with a header that tells
@@ -240,6 +241,30 @@ func (e *endpoint) dialBroker(ctx context.Context, peer, local net.Addr, serverN
 		return -1, nil, fmt.Errorf("%v: %w", at, err)
 	}
 	return fd, layer, nil
+}
+
+// reasonOfDial says which close reason a failed dial is.
+func reasonOfDial(err error) reason {
+	if localShortage(err) {
+		return reasonShortage
+	}
+	return reasonDial
+}
+
+// localShortage reports whether this machine lacked something for one more connection.
+func localShortage(err error) bool {
+	var says interface{ LocalShortage() bool }
+	if errors.As(err, &says) {
+		return says.LocalShortage()
+	}
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.EADDRNOTAVAIL) ||
+		errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
+}
+
+// reported reports whether what made a dial fail is in the log already.
+func reported(err error) bool {
+	var says interface{ Reported() bool }
+	return errors.As(err, &says) && says.Reported()
 }
 
 // sendHeader tells the broker who the client is.

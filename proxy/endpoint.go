@@ -67,7 +67,7 @@ func (e *endpoint) accept() {
 // logEnd writes one line for a session that a fault ended, and none at this level for
 // those that a peer ended.
 func (e *endpoint) logEnd(s *session, why reason, err error) {
-	if !why.fault() {
+	if !why.fault() || reported(err) {
 		e.server.log.Debug("session ended", "listener", e.Listener, "client", s.peer.String(), "broker", s.behind(), "reason", why.String())
 		return
 	}

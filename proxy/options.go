@@ -18,7 +18,10 @@ import (
 // Dial opens the broker side of a session. It is called off the loops, may block
 // until ctx ends, and is called concurrently. The connection must be a *net.TCPConn, or
 // embed one: the proxy takes its descriptor over. It may have a method ServerName()
-// string that says which name a TLS certificate is to be verified for.
+// string that says which name a TLS certificate is to be verified for. An error may have,
+// in its tree, a method LocalShortage() bool, which reports whether this machine and not
+// the broker is the cause, and a method Reported() bool: then it is in the log already, and
+// sessions that end by it are logged at level debug.
 type Dial func(ctx context.Context) (net.Conn, error)
 
 // Verdicts tells whether topics have remote storage on. The proxy asks only where

@@ -14,6 +14,7 @@ const (
 	reasonLinger
 	reasonIdle
 	reasonDial
+	reasonShortage
 	reasonTLS
 	reasonForeign
 	reasonFrameTooLarge
@@ -38,7 +39,7 @@ func (r reason) fault() bool { return r >= reasonDial }
 // refusal reports whether the client is to try again, here or elsewhere: tiergate leaves
 // it, through no fault of the client's or of what the broker said.
 func (r reason) refusal() bool {
-	return r == reasonDial || r == reasonDrained || r == reasonShutdown
+	return r == reasonDial || r == reasonShortage || r == reasonDrained || r == reasonShutdown
 }
 
 var reasonTexts = [reasonCount]struct{ label, sentence string }{
@@ -49,6 +50,7 @@ var reasonTexts = [reasonCount]struct{ label, sentence string }{
 	reasonLinger:        {"linger", "one side had closed and the other did not within linger_timeout"},
 	reasonIdle:          {"idle", "nothing was sent for idle_timeout"},
 	reasonDial:          {"dial_failed", "the broker cannot be reached"},
+	reasonShortage:      {"local_shortage", "this machine has no file descriptor, local port or memory left for a connection to the broker"},
 	reasonTLS:           {"tls_alert", "the other side ended TLS with an alert"},
 	reasonForeign:       {"not_kafka", "the peer does not speak plaintext Kafka here"},
 	reasonFrameTooLarge: {"frame_too_large", "a frame is larger than the limit"},

@@ -162,7 +162,7 @@ func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 		s.end(reasonPanic, err)
 		return
 	case err != nil:
-		s.end(reasonDial, err)
+		s.end(reasonOfDial(err), err)
 		return
 	}
 	s.broker.fd, s.broker.tls = fd, layer

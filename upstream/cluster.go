@@ -42,6 +42,7 @@ type Cluster struct {
 	warned  warnings
 	client  *kgo.Client // the service client; connects when it has something to ask
 	failed  *failures
+	prefer  preference
 	nodes   cache.Nodes
 	tiered  map[string]struct{} // Options.TieredTopics
 
@@ -52,6 +53,7 @@ type Cluster struct {
 	wanted   chan struct{}                           // one element: refresh soon
 
 	nextServer atomic.Uint32             // where the next DialBootstrap begins
+	selfDialed noted                     // addresses that Options.Own refused
 	reachedAt  atomic.Pointer[time.Time] // when a broker was last reached
 	refusedBy  atomic.Pointer[refreshed] // the last refresh, if it failed
 
@@ -81,6 +83,7 @@ func newCluster(opts Options, now func() time.Time) (*Cluster, error) {
 		now:    now,
 		warned: warnings{now: now},
 		failed: newFailures(now),
+		prefer: preference{now: now},
 		tiered: make(map[string]struct{}, len(opts.TieredTopics)),
 		wanted: make(chan struct{}, 1),
 	}

@@ -33,21 +33,26 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 // DialBootstrap opens a connection to any of the bootstrap servers. Each call starts
 // with the next server of the list, and goes on to the others, and to every address
-// that their names have now, when one fails or takes long. The error names every
-// address tried and why it failed.
+// that their names have now, when one fails or takes long. A server that another one had to
+// stand in for is tried last for 30 s. The error names every address tried and why it failed.
+//
+// The error of all Dial methods has, somewhere in its tree, a method LocalShortage() bool,
+// which reports whether this machine lacked a descriptor, a local port or memory, and a
+// method Reported() bool, which reports whether it was logged already (see Own).
 //
 // As all Dial methods it may be called concurrently, blocks until ctx ends, must not
 // be called on a loop, and returns a connection that embeds a *net.TCPConn with
 // TCP_NODELAY and keepalive on, and is the caller's. Nothing was sent on it. Its method
 // ServerName gives the host that the address names, for TLS.
 func (c *Cluster) DialBootstrap(ctx context.Context) (net.Conn, error) {
-	servers := rotate(c.opts.BootstrapServers, int(c.nextServer.Add(1)-1))
-	conn, errs := race(ctx, len(servers), func(ctx context.Context, i int) (net.Conn, error) {
+	servers := c.prefer.order(rotate(c.opts.BootstrapServers, int(c.nextServer.Add(1)-1)))
+	conn, winner, errs := race(ctx, len(servers), func(ctx context.Context, i int) (net.Conn, error) {
 		return c.dial(ctx, servers[i], targetBootstrap)
 	})
 	if conn == nil {
 		return nil, fmt.Errorf("no bootstrap server can be reached: %w", listed(errs))
 	}
+	c.prefer.reached(servers, winner)
 	return conn, nil
 }
 
@@ -131,7 +136,7 @@ func (c *Cluster) dial(ctx context.Context, address string, target dialTarget) (
 		return nil, fmt.Errorf("dial %w", err)
 	}
 	conn, result, err := c.failed.guard(ctx, address, func() (net.Conn, error) {
-		return c.dialHost(ctx, host, port)
+		return c.dialHost(ctx, host, port, c.opts.Own)
 	})
 	c.metrics.dials.WithLabelValues(string(target), string(result)).Inc()
 	if err != nil {
@@ -140,28 +145,31 @@ func (c *Cluster) dial(ctx context.Context, address string, target dialTarget) (
 	if c.opts.TLS == nil {
 		c.reached() // with TLS, a port that takes connections is no broker yet
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		conn = &brokerConn{tcp, host}
-	}
 	return conn, nil
 }
 
 // dialHost resolves host and tries its addresses.
-func (c *Cluster) dialHost(ctx context.Context, host string, port uint16) (net.Conn, error) {
+func (c *Cluster) dialHost(ctx context.Context, host string, port uint16, own Own) (net.Conn, error) {
 	address := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	ips, err := c.lookup(ctx, host)
 	if err != nil {
 		return nil, &dialError{address: address, tried: []attempt{{address, err}}}
 	}
-	dialer := net.Dialer{Timeout: c.opts.DialTimeout, KeepAliveConfig: keepAlive} // TCP_NODELAY is net's default
 	addresses := make([]string, len(ips))
 	for i, ip := range ips {
 		addresses[i] = netip.AddrPortFrom(ip, port).String()
 	}
-	conn, errs := race(ctx, len(ips), func(ctx context.Context, i int) (net.Conn, error) {
-		return dialer.DialContext(ctx, "tcp", addresses[i])
+	addresses = c.prefer.order(addresses)
+	conn, winner, errs := race(ctx, len(addresses), func(ctx context.Context, i int) (net.Conn, error) {
+		conn, err := c.dialResolved(ctx, host, addresses[i], own)
+		if errors.As(err, new(ownAddressError)) && c.selfDialed.first(address) {
+			c.opts.Logger.Warn("a broker's address is one that tiergate itself listens on: it is not dialed, since that would lead back to tiergate without end; "+
+				"correct the brokers' advertised.listeners, or upstream.bootstrap_servers", "address", address, "resolved", addresses[i])
+		}
+		return conn, err
 	})
 	if conn != nil {
+		c.prefer.reached(addresses, winner)
 		return conn, nil
 	}
 	failed := &dialError{address: address}
@@ -171,6 +179,27 @@ func (c *Cluster) dialHost(ctx context.Context, host string, port uint16) (net.C
 		}
 	}
 	return nil, failed
+}
+
+// dialResolved opens a connection to one address that host has, or to the broker behind it
+// where the address is this process's own.
+func (c *Cluster) dialResolved(ctx context.Context, host, address string, own Own) (net.Conn, error) {
+	switch route, is := own(netip.MustParseAddrPort(address)); {
+	case is && route == "":
+		return nil, ownAddressError{}
+	case is:
+		host, port, err := splitAddress(route)
+		if err != nil {
+			return nil, err
+		}
+		return c.dialHost(ctx, host, port, own.withoutRoutes)
+	}
+	dialer := net.Dialer{Timeout: c.opts.DialTimeout, KeepAliveConfig: keepAlive} // TCP_NODELAY is net's default
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		return &brokerConn{tcp, host}, nil
+	}
+	return conn, err
 }
 
 // lookup returns at least one and at most maxAddresses addresses, or an error.
@@ -264,11 +293,11 @@ func rotate(list []string, n int) []string {
 	return slices.Concat(list[n:], list[:n])
 }
 
-// race runs attempts 0 to n-1 until one gives a connection: the next one begins when
-// one has failed, or when fallbackDelay has gone by since the last one began. The
+// race runs attempts 0 to n-1 until one gives a connection, the winner: the next one begins
+// when one has failed, or when fallbackDelay has gone by since the last one began. The
 // others are called off. Without a connection it returns the errors, by attempt; nil
 // for those that ctx left no time for.
-func race(ctx context.Context, n int, try func(ctx context.Context, i int) (net.Conn, error)) (net.Conn, []error) {
+func race(ctx context.Context, n int, try func(ctx context.Context, i int) (net.Conn, error)) (conn net.Conn, winner int, errs []error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type outcome struct {
@@ -289,7 +318,7 @@ func race(ctx context.Context, n int, try func(ctx context.Context, i int) (net.
 	begin()
 	timer := time.NewTimer(fallbackDelay)
 	defer timer.Stop()
-	errs := make([]error, n)
+	errs = make([]error, n)
 	for ended < began {
 		select {
 		case o := <-outcomes:
@@ -302,7 +331,7 @@ func race(ctx context.Context, n int, try func(ctx context.Context, i int) (net.
 						}
 					}
 				}()
-				return o.conn, nil
+				return o.conn, o.i, nil
 			}
 			errs[o.i] = o.err
 		case <-timer.C:
@@ -312,5 +341,5 @@ func race(ctx context.Context, n int, try func(ctx context.Context, i int) (net.
 			timer.Reset(fallbackDelay)
 		}
 	}
-	return nil, errs
+	return nil, -1, errs
 }

@@ -33,7 +33,9 @@ const (
 //     failure, or dial too once it has succeeded: one SYN a second, not thousands;
 //   - an address without a failure is dialed freely, and success forgets everything.
 //
-// Dials that the caller called off say nothing about the address.
+// Dials that the caller called off, or that this machine lacked something for, say nothing
+// about the address. What is not dialed at all, since it is this process's own, costs
+// nothing either.
 type failures struct {
 	now func() time.Time
 
@@ -78,6 +80,10 @@ func (f *failures) guard(ctx context.Context, address string, dial func() (net.C
 		return conn, dialConnected, nil
 	case ctx.Err() != nil:
 		return nil, dialGaveUp, err
+	case isReported(err):
+		return nil, dialOwn, err
+	case isShortage(err):
+		return nil, dialShortage, err
 	default:
 		f.remember(address, err)
 		return nil, dialFailed, err

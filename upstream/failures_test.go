@@ -219,7 +219,7 @@ func TestRace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				tried := make(chan int, len(test.attempts))
-				conn, errs := race(t.Context(), len(test.attempts), func(ctx context.Context, i int) (net.Conn, error) {
+				conn, _, errs := race(t.Context(), len(test.attempts), func(ctx context.Context, i int) (net.Conn, error) {
 					tried <- i
 					return test.attempts[i](ctx)
 				})
@@ -235,7 +235,7 @@ func TestRace(t *testing.T) {
 func TestRaceClosesLateWinners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, late := newPipe(), newPipe()
-		conn, _ := race(t.Context(), 2, func(ctx context.Context, i int) (net.Conn, error) {
+		conn, _, _ := race(t.Context(), 2, func(ctx context.Context, i int) (net.Conn, error) {
 			if i == 0 { // does not notice that it is called off
 				<-time.After(2 * fallbackDelay)
 				return late, nil
@@ -257,7 +257,7 @@ func TestRaceEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), fallbackDelay/2)
 		defer cancel()
-		conn, errs := race(ctx, 3, func(ctx context.Context, _ int) (net.Conn, error) {
+		conn, _, errs := race(ctx, 3, func(ctx context.Context, _ int) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})

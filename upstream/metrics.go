@@ -29,6 +29,8 @@ const (
 	dialFailed     dialResult = "failed"
 	dialRemembered dialResult = "remembered" // refused from memory
 	dialGaveUp     dialResult = "gave_up"    // the caller's context ended
+	dialOwn        dialResult = "own"        // not dialed: this process listens there
+	dialShortage   dialResult = "shortage"   // no descriptor, local port or memory
 )
 
 type metrics struct {
@@ -47,7 +49,7 @@ func newMetrics(c *Cluster) *metrics {
 	with := func(o prometheus.CounterOpts, help string) prometheus.CounterOpts { o.Help = help; return o }
 	m := &metrics{
 		dials: prometheus.NewCounterVec(with(name("dials_total"),
-			"Dials of one address as configured or told by a broker, by what was dialed and how it ended; remembered: refused for at most a second because it had just failed."),
+			"Dials of one address as configured or told by a broker, by what was dialed and how it ended; remembered: refused for at most a second because it had just failed; own: not dialed, since tiergate itself listens there; shortage: this machine had no descriptor, local port or memory."),
 			[]string{"target", "result"}),
 		refreshes: prometheus.NewCounterVec(with(name("broker_list_requests_total"),
 			"Requests of the service client for the broker list, by result."), []string{"result"}),

@@ -55,6 +55,8 @@ type Options struct {
 	// LookupHost finds the addresses of a host name, in the order to try them. Only
 	// the first 16 are tried. Default: the system's resolver.
 	LookupHost func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Own says what this process listens on itself. Default: nothing.
+	Own Own
 	// Logger gets one line when the cluster can be reached or no longer can, when the
 	// broker list changes, and a warning at most every ten minutes per reason when
 	// verdicts can not be had. Default: discard.
@@ -85,6 +87,9 @@ func (o Options) withDefaults() (Options, error) {
 		o.LookupHost = func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		}
+	}
+	if o.Own == nil {
+		o.Own = func(netip.AddrPort) (string, bool) { return "", false }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -33,8 +33,9 @@ type clusters []cluster
 // closes them.
 func newClusters(c *config.Config, tls *certs.Store, log *slog.Logger, metrics prometheus.Registerer) (clusters, error) {
 	var all clusters
+	own := newOwn(c)
 	for _, of := range c.All() {
-		to, err := newCluster(c, of, tls, log, metrics)
+		to, err := newCluster(c, of, own, tls, log, metrics)
 		if err != nil {
 			all.close()
 			return nil, err
@@ -45,7 +46,7 @@ func newClusters(c *config.Config, tls *certs.Store, log *slog.Logger, metrics p
 }
 
 // newCluster makes one of them. Where there are several, its name labels metrics and log.
-func newCluster(c *config.Config, of config.NamedCluster, tls *certs.Store, log *slog.Logger, metrics prometheus.Registerer) (*upstream.Cluster, error) {
+func newCluster(c *config.Config, of config.NamedCluster, own *own, tls *certs.Store, log *slog.Logger, metrics prometheus.Registerer) (*upstream.Cluster, error) {
 	if of.Name != "" {
 		log = log.With("cluster", string(of.Name))
 		if metrics != nil {
@@ -53,7 +54,7 @@ func newCluster(c *config.Config, of config.NamedCluster, tls *certs.Store, log 
 		}
 	}
 	opts := upstreamOptions(c, of, log, metrics)
-	opts.Security = security(c, of, tls)
+	opts.Security, opts.Own = security(c, of, tls), own.of(of.Name)
 	return upstream.New(opts)
 }
 

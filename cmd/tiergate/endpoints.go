@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"net"
-	"slices"
 	"strconv"
 
 	"tiergate/cmd/tiergate/certs"
@@ -112,35 +111,6 @@ func portRange(c *config.Config, l config.Listener) rewrite.PortRange {
 		}
 	}
 	return r
-}
-
-// ports lists every port that a configuration listens on, sorted, each once.
-func ports(c *config.Config) []int32 {
-	all := []int32{int32(c.Admin.Address.Port)}
-	for _, of := range c.All() {
-		for _, l := range of.Listeners {
-			switch l.Kind() {
-			case config.KindRange:
-				all = append(all, int32(l.Bootstrap.Port))
-				for p := int32(l.Nodes.First); p <= int32(l.Nodes.Last); p++ {
-					all = append(all, p)
-				}
-			case config.KindAddresses:
-				all = append(all, int32(l.Bootstrap.Port))
-				for _, a := range l.NodeAddresses {
-					all = append(all, int32(a.Bind.Port))
-				}
-			case config.KindSNI:
-				all = append(all, int32(l.SNI.Bind.Port))
-			case config.KindDirect:
-				for _, r := range l.Direct {
-					all = append(all, int32(r.Listen.Port))
-				}
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 func unmapped(mode config.UnmappedNodes) rewrite.Unmapped {
