@@ -99,7 +99,7 @@ func (s *session) proceed() ([]byte, error) {
 		m := s.lookup.machine
 		switch m.State() {
 		case pendingupload.AwaitAnswers:
-			for _, a := range m.Ready() {
+			for a, ok := m.Ready(); ok; a, ok = m.Ready() {
 				s.ask(a)
 			}
 			return nil, nil

@@ -123,16 +123,16 @@ func (v *Conversation) ListOffsets(frame []byte) (Step, []byte, *pendingupload.M
 	if v.listOffsetsTreatment(version) == Opaque {
 		return Forward, frame, nil, nil
 	}
-	in, err := pendingupload.Inspect(frame)
+	r, err := pendingupload.ParseRequest(frame)
 	if err != nil {
 		return Forward, frame, nil, err
 	}
-	if in.PendingUpload > 0 && version >= listOffsetsPendingUpload {
-		m, err := pendingupload.New(frame, min(v.broker.listOffsets, listOffsetsTimeout), v.plan)
+	if r.PendingUpload > 0 && version >= listOffsetsPendingUpload {
+		m, err := pendingupload.New(r, min(v.broker.listOffsets, listOffsetsTimeout), v.plan)
 		return Answer, nil, m, err
 	}
 	if version > v.broker.listOffsets {
-		frame = pendingupload.Lower(frame, in, v.broker.listOffsets)
+		frame = r.Lower(v.broker.listOffsets)
 	}
 	return Forward, frame, nil, nil
 }

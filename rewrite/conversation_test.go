@@ -255,7 +255,8 @@ func listOffsets(t *testing.T, v *Conversation, version int16, timestamps ...int
 		if out != nil || !bytes.Equal(frame, came) {
 			t.Fatalf("v%d: the request changed to %x, %x is to be sent", version, frame, out)
 		}
-		return fmt.Sprintf("answer from look-ups at v%d", machine.Ready()[0].Version)
+		ask, _ := machine.Ready()
+		return fmt.Sprintf("answer from look-ups at v%d", ask.Version)
 	case Forward:
 		sent := codec.RequestVersion(out)
 		if want := listOffsetsFrame(sent, timestamps...); !bytes.Equal(out, want) || machine != nil || &out[0] != &frame[0] {

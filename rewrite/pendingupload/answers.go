@@ -33,17 +33,21 @@ const (
 	minEnd       = endTags + 1
 )
 
-// layout tells the two responses apart that walkAnswer can read: both are a throttle
-// time and topics of partitions with fixed-width fields.
+// layout describes a partition whose fixed-width fields are followed by tags.
 type layout struct {
 	name string
-	// tags is the length of the fixed fields of a partition.
-	tags int
+	// tags is the length of the fixed fields, index the offset of the partition's index.
+	tags, index int
+	// null arrays are a fault.
+	noNull bool
 }
 
-func listOffsetsLayout() layout { return layout{name: "list_offsets response", tags: answerTags} }
+func listOffsetsLayout() layout {
+	return layout{name: "list_offsets response", tags: answerTags, index: answerIndex, noNull: true}
+}
+
 func epochEndLayout() layout {
-	return layout{name: "offset_for_leader_epoch response", tags: endTags}
+	return layout{name: "offset_for_leader_epoch response", tags: endTags, index: endIndex, noNull: true}
 }
 
 // answer is where the parts of a response stand.
@@ -56,10 +60,10 @@ type answer struct {
 	topics                              int
 }
 
-// walkAnswer walks a whole response frame. topic is called with each topic's name and
-// partition with the offset of each of its partitions; the name points into the frame.
-// The frame must hold the response and nothing else.
-func walkAnswer(frame []byte, l layout, topic func(name []byte), partition func(off int)) (answer, error) {
+// followAnswer follows a whole response frame: a throttle time and topics of partitions. topic
+// is called with each topic's name and partition with the offset of each of its partitions;
+// the name points into the frame. The frame must hold the response and nothing else.
+func followAnswer(frame []byte, l layout, topic func(name []byte), partition func(off int)) (answer, error) {
 	if len(frame) < codec.ResponseFixedLen || int(codec.Size(frame)) != len(frame)-codec.SizeLen {
 		return answer{}, fmt.Errorf("%s: a frame of %d bytes that is not whole", l.name, len(frame))
 	}
@@ -72,24 +76,9 @@ func walkAnswer(frame []byte, l layout, topic func(name []byte), partition func(
 	c.Skip(a.throttleOff)
 	c.Int32()
 	a.topicsOff = c.Off()
-	a.topics = arrayLen(&c, minTopicLen)
+	a.topics = l.arrayLen(&c, minTopicLen)
 	a.firstTopicOff = c.Off()
-	for topics := a.topics; topics > 0 && c.Err() == nil; topics-- {
-		name := topicName(&c)
-		if c.Err() != nil {
-			break
-		}
-		topic(name)
-		for partitions := arrayLen(&c, l.tags+1); partitions > 0 && c.Err() == nil; partitions-- {
-			off := c.Off()
-			c.Skip(l.tags)
-			c.Tags()
-			if c.Err() == nil {
-				partition(off)
-			}
-		}
-		c.Tags()
-	}
+	followTopics(&c, a.topics, l, topic, partition)
 	a.topicsEnd = c.Off()
 	c.Tags()
 	if c.Err() == nil && c.Left() > 0 {
@@ -101,10 +90,31 @@ func walkAnswer(frame []byte, l layout, topic func(name []byte), partition func(
 	return a, nil
 }
 
-// arrayLen reads the length of an array that is never null.
-func arrayLen(c *codec.Cursor, minSize int) int {
+// followTopics follows the n topics of a request or response. It stops at the first fault.
+func followTopics(c *codec.Cursor, n int, l layout, topic func(name []byte), partition func(off int)) {
+	for ; n > 0 && c.Err() == nil; n-- {
+		name := topicName(c)
+		if c.Err() != nil {
+			return
+		}
+		topic(name)
+		for partitions := l.arrayLen(c, l.tags+1); partitions > 0; partitions-- {
+			off := c.Off()
+			c.Skip(l.tags)
+			c.Tags()
+			if c.Err() != nil {
+				return
+			}
+			partition(off)
+		}
+		c.Tags()
+	}
+}
+
+// arrayLen reads the length of an array of the layout.
+func (l layout) arrayLen(c *codec.Cursor, minSize int) int {
 	n := c.ArrayLen(minSize)
-	if n < 0 {
+	if n < 0 && l.noNull {
 		c.Fail("null array")
 	}
 	return n

@@ -195,13 +195,13 @@ func (b *broker) verdicts(topic string) RemoteStorage {
 // request is answered; nil means nothing happens.
 func run(t fataler, frame []byte, lookupVersion int16, b *broker, before func()) ([]byte, Report) {
 	t.Helper()
-	m, err := New(frame, lookupVersion, b.plan)
+	m, err := newMachine(frame, lookupVersion, b.plan)
 	if err != nil {
 		t.Fatalf("New: %v\nframe: %x", err, frame)
 	}
 	var queue []Ask
 	for m.State() != Done {
-		queue = append(queue, m.Ready()...)
+		queue = append(queue, ready(m)...)
 		if m.State() == AwaitVerdicts {
 			m.Verdicts(b.verdicts)
 			continue
@@ -308,4 +308,22 @@ func listOffsetsRequest(isolation int8, replicaID int32, askings ...asking) *kms
 // pending asks for -6 without a leader epoch.
 func pending(topic string, partition int32) asking {
 	return asking{topic, partition, earliestPendingUploadTimestamp, -1}
+}
+
+// newMachine parses a request and returns a machine for it.
+func newMachine(frame []byte, lookupVersion int16, plan Plan) (*Machine, error) {
+	r, err := ParseRequest(frame)
+	if err != nil {
+		return nil, err
+	}
+	return New(r, lookupVersion, plan)
+}
+
+// ready returns all lookups that must be sent now.
+func ready(m *Machine) []Ask {
+	var asks []Ask
+	for a, ok := m.Ready(); ok; a, ok = m.Ready() {
+		asks = append(asks, a)
+	}
+	return asks
 }

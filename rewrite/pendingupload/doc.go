@@ -7,17 +7,39 @@
 //
 // # One exchange
 //
-//	m, err := New(frame, 10, TwoFirst)
+//	r, err := ParseRequest(frame)
+//	m, err := New(r, 10, TwoFirst)
 //	for m.State() != Done {
-//		send m.Ready(), in order, back to back
-//		AwaitAnswers:  m.Step(next response), one per ask, in the order of the asks
+//		send what m.Ready() gives, in order, until it gives nothing
+//		AwaitAnswers:  m.Step(next response), one per lookup, in the order of the lookups
 //		AwaitVerdicts: m.Verdicts(...), once the topics in m.Topics() are known
 //	}
 //	m.Response()
 //
-// Ready may be called at any time; it is empty when nothing is to be sent. After an
+// Ready may be called at any time; it gives nothing when nothing is to be sent. After an
 // error of Step the machine is of no further use and the session must close: a broker
-// connection whose answers cannot be read has lost its place.
+// connection whose responses cannot be read has lost its place.
+//
+// # Memory and time
+//
+// A request may name a million partitions, so little is kept of each. A machine holds
+//
+//	after New      12 bytes for each partition that asks for -6, and a copy of the client's
+//	               frame (17 bytes or more for each) until Ready has given it as a lookup
+//	after a Step   12 bytes more after two lookups, 24 after four, and a copy of the
+//	               response to the client's own request (27 bytes or more for each)
+//	when Done      the response
+//
+// and for each topic its name and 30 to 35 bytes. A lookup is built when Ready is asked for
+// it: 17 bytes for each partition, up to 52 in an epoch round of more than 8192 of them.
+// Size says what is held now and Request.MachineSize what it will be after New. Nothing of a
+// broker's response is kept but that one copy, however often it names a partition and whether
+// or not that was asked for. Partitions that are not in the order of their index cost 20 bytes
+// each while New sorts them.
+//
+// Nothing is looked up in a map and nothing is sorted that is in order already: each call
+// follows the frame once and takes some tens of nanoseconds for each partition. A request of
+// 100,000 partitions is worth another goroutine: a machine shares nothing with others.
 //
 // # The look-ups
 //

@@ -38,71 +38,54 @@ const (
 	minCandidates = 4
 )
 
-// search is the search for the epoch of a partition's offset.
-type search struct {
-	// The epoch is between lo and hi. Nothing is left to ask when they are equal.
-	lo, hi int32
-	// floor says what is known below lo.
-	floor floor
-	// first to end are the partition's candidates in this round; next is the one whose
-	// answer comes next.
-	first, end, next int
-}
+// bounds are what is known of the epoch of a partition's offset: it is from lo to hi, and
+// nothing is left to ask when they are equal. lo is -1 while no lookup gave an epoch at or
+// below the offset: the broker's cache may start above it, and then no broker has an epoch
+// for it. Epochs start at 0.
+type bounds struct{ lo, hi int32 }
 
-// floor says whether the offset is known to be covered by the broker's epoch cache.
-type floor uint8
+func (m *Machine) boundsOf(i int) bounds { return bounds{m.result.epochs[i], m.spare.epochs[i]} }
 
-const (
-	// uncovered: no look-up gave an epoch at or below the offset. The cache may start
-	// above it, and then no broker has an epoch for it.
-	uncovered floor = iota
-	// covered: an entry at or below the offset is known.
-	covered
-)
-
-// candidate is one epoch asked for and what came back.
-type candidate struct {
-	asked     int32
-	epoch     int32
-	endOffset int64
-}
-
-// bound ends the search at once where a look-up already gave the epoch, or begins it.
-func (p *partition) bound() {
-	x := p.result.offset
-	// The broker gave the epoch of the local log start, -1 where it has none. The one that it
-	// gives of the log start is its earliest: a bound, since a replica that was rebuilt from
-	// remote storage may have several up to there.
-	if local := p.looks[localStart]; local.offset == x {
-		p.outcome, p.result = answered, local
-		return
-	}
-	s := search{lo: -1, hi: p.looks[lastFetchable].epoch, floor: uncovered}
-	for _, k := range []kind{localStart, logStart, highestRemote} {
-		if known := p.looks[k]; known.offset <= x {
-			s.lo = max(s.lo, known.epoch)
-		}
-	}
-	if s.lo >= 0 {
-		s.floor = covered
-	}
-	s.lo = max(s.lo, 0)
-	p.outcome, p.search = searching, s
-	p.conclude()
-}
-
-// conclude ends a search that has nothing left to ask.
-func (p *partition) conclude() {
-	s := p.search
-	switch {
-	case s.lo > s.hi:
+// setBounds takes new bounds and ends a search that has nothing left to ask.
+func (m *Machine) setBounds(i int, s bounds) {
+	m.result.epochs[i], m.spare.epochs[i] = s.lo, s.hi
+	switch p := &m.parts[i]; {
+	case s.lowest() > s.hi:
 		// The broker contradicted itself.
 		p.fail(unknownServerError)
-	case s.lo == s.hi:
+	case s.lowest() == s.hi:
 		p.outcome = answered
-		if s.floor == covered {
-			p.result.epoch = s.lo
-		}
+	}
+}
+
+// lowest is the lowest epoch that is possible.
+func (s bounds) lowest() int32 { return max(0, s.lo) }
+
+// below is the number of candidates below the bounds.
+func (s bounds) below() int { return bit(s.lo > 0) }
+
+// candidates is the number of candidates, at most width.
+func (s bounds) candidates(width int) int {
+	return min(width, s.below()+int(s.hi)-int(s.lowest()))
+}
+
+// candidate returns one of them. They ascend.
+func (s bounds) candidate(k, width int) int32 {
+	k -= s.below()
+	if k < 0 {
+		return s.lo - 1
+	}
+	width -= s.below()
+	lo, left := int(s.lowest()), int(s.hi)-int(s.lowest())
+	head, tail := width/2, max(1, width/8)
+	spread := width - head - tail
+	switch {
+	case left <= width || k < head:
+		return int32(lo + k)
+	case k < head+spread:
+		return int32(lo + head + (left-width+spread)*(k-head+1)/(spread+1))
+	default:
+		return int32(lo + left - width + k)
 	}
 }
 
@@ -111,141 +94,115 @@ func (p *partition) conclude() {
 func (m *Machine) searchEpochs() bool {
 	n := 0
 	for i := range m.parts {
-		p := &m.parts[i]
-		p.search.first, p.search.end, p.search.next = 0, 0, 0
-		if p.outcome == searching {
+		if p := &m.parts[i]; p.outcome == searching {
+			p.flags &^= seenFour
 			n++
 		}
 	}
 	if n == 0 {
-		m.candidates = nil
 		return false
 	}
-	width := max(minCandidates, min(maxCandidates, candidatesPerRound/n))
-	m.candidates = m.candidates[:0]
-	for i := range m.parts {
-		if p := &m.parts[i]; p.outcome == searching {
-			p.search.first, p.search.next = len(m.candidates), len(m.candidates)
-			m.candidates = p.search.candidates(m.candidates, width)
-			p.search.end = len(m.candidates)
-		}
-	}
+	m.width = max(minCandidates, min(maxCandidates, candidatesPerRound/n))
 	m.report.EpochRounds++
-	m.send(epochRound, m.epochAsk())
+	m.enter(epochRounds)
 	return true
 }
 
-// candidates appends at most width candidates to dst, ascending.
-func (s search) candidates(dst []candidate, width int) []candidate {
-	if s.floor == covered && s.lo > 0 {
-		dst = append(dst, candidate{asked: s.lo - 1})
-		width--
-	}
-	lo, left := int64(s.lo), int64(s.hi)-int64(s.lo)
-	if left <= int64(width) {
-		for i := range left {
-			dst = append(dst, candidate{asked: int32(lo + i)})
-		}
-		return dst
-	}
-	head, tail := int64(width/2), int64(max(1, width/8))
-	spread := int64(width) - head - tail
-	for i := range head {
-		dst = append(dst, candidate{asked: int32(lo + i)})
-	}
-	between := left - head - tail
-	for i := range spread {
-		dst = append(dst, candidate{asked: int32(lo + head + between*(i+1)/(spread+1))})
-	}
-	for i := range tail {
-		dst = append(dst, candidate{asked: int32(lo + left - tail + i)})
-	}
-	return dst
-}
-
-// takeEpochs reads the answer to a round.
+// takeEpochs reads the response to a round. The rows of a partition follow each other, in the
+// order of the candidates.
 func (m *Machine) takeEpochs(frame []byte) error {
-	var t *topic
-	a, err := walkAnswer(frame, epochEndLayout(), func(name []byte) { t = m.topicOf(name) }, func(off int) {
-		if t == nil {
-			return
-		}
-		if p := m.find(t, int32At(frame, off+endIndex)); p != nil {
-			m.takeEnd(p, frame, off)
-		}
-	})
-	if err != nil {
+	r := round{m: m, i: -1}
+	if _, err := m.eachRow(frame, epochEndLayout(), func(_ *topic, i, off int) { r.take(i, frame[off:]) }); err != nil {
 		return err
 	}
-	m.throttle = max(m.throttle, int32At(frame, a.throttleOff))
+	r.end()
 	for i := range m.parts {
-		if p := &m.parts[i]; p.outcome == searching {
-			m.narrow(p)
+		if p := &m.parts[i]; p.outcome == searching && p.flags&seenEnds == 0 {
+			p.fail(unknownServerError)
 		}
 	}
 	return nil
 }
 
-// takeEnd takes one answer of a round: to the partition's next candidate.
-func (m *Machine) takeEnd(p *partition, frame []byte, off int) {
-	if p.outcome != searching {
-		return
-	}
-	if code := int16At(frame, off+endError); code != 0 {
-		p.fail(code)
-		return
-	}
-	if p.search.next == p.search.end {
-		p.fail(unknownServerError)
-		return
-	}
-	c := &m.candidates[p.search.next]
-	c.epoch, c.endOffset = int32At(frame, off+endEpoch), int64At(frame, off+endEndOffset)
-	p.search.next++
-}
-
-// narrow draws the conclusions of a round for a partition. Every answer to a candidate
-// between the bounds moves one of them past it, so a search ends.
-func (m *Machine) narrow(p *partition) {
-	s := &p.search
-	if s.next != s.end {
-		p.fail(unknownServerError)
-		return
-	}
-	if s.floor == covered && m.startPassed(p) {
-		p.fail(offsetNotAvailable)
-		return
-	}
-	x, below := p.result.offset, s.lo
-	for _, c := range m.candidates[s.first:s.end] {
-		switch {
-		case c.asked < below:
-		case c.undefined():
-			s.hi = min(s.hi, c.asked-1)
-		case c.endOffset <= x:
-			s.lo, s.floor = max(s.lo, c.asked+1), covered
-		case c.epoch > c.asked:
-			p.fail(unknownServerError)
-			return
-		default:
-			s.hi = min(s.hi, c.epoch)
-		}
-	}
-	p.conclude()
-}
-
-// startPassed says whether a round showed that the log start has passed a partition's
-// offset.
-func (m *Machine) startPassed(p *partition) bool {
-	round := m.candidates[p.search.first:p.search.end]
-	for i := 1; i < len(round); i++ {
-		a, b := round[i-1], round[i]
-		if !b.undefined() && b.endOffset > p.result.offset && a.endOffset == b.endOffset && a.epoch != b.epoch {
-			return true
-		}
-	}
-	return false
+// epochEnd is what a broker says of an epoch.
+type epochEnd struct {
+	epoch     int32
+	endOffset int64
 }
 
 // undefined says that the broker knows no such epoch.
-func (c candidate) undefined() bool { return c.epoch < 0 || c.endOffset < 0 }
+func (e epochEnd) undefined() bool { return e.epoch < 0 || e.endOffset < 0 }
+
+// round follows the rows of one partition in the response to a round.
+type round struct {
+	m *Machine
+	// i is the partition, -1 before the first.
+	i int
+	// asked are its bounds in the request, known those that the rows lead to.
+	asked, known bounds
+	// taken is the number of its rows, last is the last of them.
+	taken int
+	last  epochEnd
+	// passed: the log start has passed the offset. contradicted: a row cannot be.
+	passed, contradicted bool
+}
+
+// take takes one row: the response to the partition's next candidate.
+func (r *round) take(i int, row []byte) {
+	if i != r.i {
+		r.end()
+		s := r.m.boundsOf(i)
+		*r = round{m: r.m, i: i, asked: s, known: s}
+	}
+	p, code := &r.m.parts[i], int16At(row, endError)
+	switch {
+	case p.outcome != searching:
+	case code != 0:
+		p.fail(code)
+	case p.flags&seenEnds != 0 || r.taken == r.asked.candidates(r.m.width):
+		p.fail(unknownServerError)
+	default:
+		r.narrow(epochEnd{int32At(row, endEpoch), int64At(row, endEndOffset)})
+	}
+}
+
+// narrow draws the conclusions of one row. Every row of a candidate between the bounds moves
+// one of them past it, so a search ends.
+func (r *round) narrow(e epochEnd) {
+	asked, x := r.asked.candidate(r.taken, r.m.width), r.m.result.offsets[r.i]
+	if r.taken > 0 && !e.undefined() && e.endOffset > x && e.endOffset == r.last.endOffset && e.epoch != r.last.epoch {
+		r.passed = true
+	}
+	r.taken++
+	r.last = e
+	switch {
+	case asked < r.asked.lowest():
+	case e.undefined():
+		r.known.hi = min(r.known.hi, asked-1)
+	case e.endOffset <= x:
+		r.known.lo = max(r.known.lo, asked+1)
+	case e.epoch > asked:
+		r.contradicted = true
+	default:
+		r.known.hi = min(r.known.hi, e.epoch)
+	}
+}
+
+// end closes the rows of a partition.
+func (r *round) end() {
+	if r.i < 0 || r.m.parts[r.i].outcome != searching || r.m.parts[r.i].flags&seenEnds != 0 {
+		return
+	}
+	p := &r.m.parts[r.i]
+	p.flags |= seenEnds
+	switch {
+	case r.taken != r.asked.candidates(r.m.width):
+		p.fail(unknownServerError)
+	case r.asked.lo >= 0 && r.passed:
+		p.fail(offsetNotAvailable)
+	case r.contradicted:
+		p.fail(unknownServerError)
+	default:
+		r.m.setBounds(r.i, r.known)
+	}
+}

@@ -45,12 +45,12 @@ func FuzzMachine(f *testing.F) {
 			t.Fatalf("%d bytes allocated for %d that came in\nrequest: %x\nanswers: %x", grown, total, request, answers)
 		}
 		if m != nil && m.State() == Done {
-			again, err := New(request, 10, fuzzPlan(choice))
+			again, err := newMachine(request, 10, fuzzPlan(choice))
 			if err != nil {
 				t.Fatal(err)
 			}
 			// The client's own request is the last look-up but one of those that go out first.
-			checkResponse(t, request, answers[len(again.Ready())-2], m)
+			checkResponse(t, request, answers[len(ready(again))-2], m)
 		}
 	})
 }
@@ -60,12 +60,12 @@ func fuzzPlan(choice uint8) Plan { return TwoFirst - Plan(choice>>4&1) }
 
 // fuzzExchange runs one exchange as far as it goes.
 func fuzzExchange(t *testing.T, request []byte, answers [][]byte, choice uint8) *Machine {
-	m, err := New(request, 9+int16(choice>>1&1), fuzzPlan(choice))
+	m, err := newMachine(request, 9+int16(choice>>1&1), fuzzPlan(choice))
 	if err != nil {
 		return nil
 	}
 	for _, a := range answers {
-		for _, ask := range m.Ready() {
+		for _, ask := range ready(m) {
 			if int(codec.Size(ask.Frame)) != len(ask.Frame)-codec.SizeLen {
 				t.Fatalf("an ask whose size is wrong: %x", ask.Frame)
 			}
@@ -162,13 +162,13 @@ func fuzzSeeds(f *testing.F) []fuzzSeed {
 		seeds = append(seeds, fuzzSeed{request: encodeRequest(listOffsetsRequest(1, -1, a, asking{"v", 0, -1, -1}), nil, 1)})
 	}
 	for i := range seeds {
-		m, err := New(seeds[i].request, 9, TwoFirst)
+		m, err := newMachine(seeds[i].request, 9, TwoFirst)
 		if err != nil {
 			f.Fatal(err)
 		}
 		n := 0
 		for m.State() == AwaitAnswers {
-			for _, a := range m.Ready() {
+			for _, a := range ready(m) {
 				seeds[i].answers[n] = b.answer(a.Frame)
 				if err := m.Step(seeds[i].answers[n]); err != nil {
 					f.Fatal(err)

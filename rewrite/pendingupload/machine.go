@@ -89,7 +89,7 @@ type Report struct {
 	Tiered []string
 }
 
-// kind says what an ask is.
+// kind says what a lookup is.
 type kind uint8
 
 const (
@@ -97,39 +97,47 @@ const (
 	logStart
 	highestRemote
 	lastFetchable
-	// clientsOwn is the client's own request with -6 replaced: highestRemote, first.
-	clientsOwn
-	epochRound
-
-	lookups = int(clientsOwn)
-	// allLookups has a bit for each of the four, firstLookups for those of the first stage.
-	allLookups   = 1<<lookups - 1
-	firstLookups = 1<<highestRemote | 1<<lastFetchable
+	// lookups is the number of those above; epochEnds is an epoch round.
+	lookups
+	epochEnds = lookups
 )
 
-// point is an offset and the leader epoch of its record, -1 when not known.
-type point struct {
-	offset int64
-	epoch  int32
+// timestamp returns what a ListOffsets lookup asks for.
+func (k kind) timestamp() int64 {
+	return [lookups]int64{earliestLocalTimestamp, earliestTimestamp, latestTieredTimestamp, latestTimestamp}[k]
 }
 
-// outcome says how far a partition is.
-type outcome uint8
+// stage says where an exchange is.
+type stage uint8
 
 const (
-	// undecided partitions wait for look-ups.
-	undecided outcome = iota
-	// searching partitions know their offset and search its epoch.
-	searching
-	// doubtful partitions wait for a verdict on their topic.
-	doubtful
-	// answered partitions have an offset.
-	answered
-	// empty partitions have nothing that waits for an upload.
-	empty
-	// failed partitions have an error code.
-	failed
+	// twoLookups: -5 and -1 are asked for.
+	twoLookups stage = iota
+	// twoStatuses: the remote storage status of topics decides, after two lookups.
+	twoStatuses
+	// fourLookups: all four are asked for.
+	fourLookups
+	// fourStatuses: the remote storage status of topics decides, after four lookups.
+	fourStatuses
+	// epochRounds: the leader epochs of offsets are searched.
+	epochRounds
+	// finished: the response is complete.
+	finished
 )
+
+// kinds are the lookups that a stage sends, in this order.
+func (s stage) kinds() []kind {
+	switch s {
+	case twoLookups:
+		return []kind{highestRemote, lastFetchable}
+	case fourLookups:
+		return []kind{localStart, logStart, highestRemote, lastFetchable}
+	case epochRounds:
+		return []kind{epochEnds}
+	case twoStatuses, fourStatuses, finished:
+	}
+	return nil
+}
 
 // Error codes that the machine itself gives.
 const (
@@ -141,349 +149,352 @@ const (
 // enough is so of leaders.
 const debuggingReplicaID int32 = -2
 
-// partition is one partition that asked for -6.
-type partition struct {
-	wish
-
-	// open: -5 and -1 do not decide.
-	open bool
-	// placed: the broker's answer to the client's own request has the partition.
-	placed bool
-	// seen has a bit for each look-up of this stage that answered.
-	seen uint8
-	// looks are -1 where the broker gave an error or no answer.
-	looks [lookups]point
-
-	outcome   outcome
-	errorCode int16
-	result    point
-	search    search
-}
-
-// place is where the answer to -5, which becomes the answer to the client, holds a
-// partition that asked for -6.
-type place struct {
-	part *partition
-	off  int
-}
-
 // Machine is one ListOffsets request of version 11 with -6 in it, in flight. It has no
-// socket, goroutine or clock and is not safe for concurrent use. Its memory is bounded
-// by a small multiple of the client's frame plus the broker's answer to it.
+// socket, goroutine or clock and shares nothing, so that it may move from one goroutine to
+// another between calls, but it is not safe for concurrent use. Its memory is bounded by a
+// small multiple of the client's frame plus the broker's response to it; see Size.
 type Machine struct {
 	version int16
 	header  header
-	topics  []topic
-	byName  map[string]int
+	topics  topics
 	parts   []partition
 
-	state State
-	// four: all four look-ups were sent.
-	four        bool
-	ready       []Ask
-	outstanding []kind
-	broken      error
+	stage stage
+	// sent and received are the numbers of this stage's lookups that Ready has given and
+	// Step has taken.
+	sent, received int
+	broken         error
 
-	// tier is the answer to -5 in a copy of our own.
-	tier     []byte
-	tierAt   answer
-	places   []place
+	// own is a copy of the client's request, with -5 for -6, until Ready gives it.
+	own Request
+	// What is known of each partition's offsets, allocated with the responses. While the
+	// lookups come in, result has the local log start and spare the log start; from -5 on,
+	// result has the offset that is the answer if it can be read, with its epoch or a lower
+	// bound of it, and spare has -5. After two lookups result has -5. While an epoch is
+	// searched, spare has its upper bound.
+	result, spare column
+	// response is the response to -5 in a copy of our own, which becomes the client's, and at
+	// is where its parts are.
+	response []byte
+	at       answer
 	throttle int32
-
-	candidates []candidate
-	response   []byte
-	report     Report
+	// width bounds the candidates of a partition in an epoch round.
+	width  int
+	report Report
 }
 
-// New returns a machine for a client's whole ListOffsets frame of version 11 that asks
-// for -6 at least once. lookupVersion is the broker's: 9 or 10. The machine keeps no
-// part of frame.
-func New(frame []byte, lookupVersion int16, plan Plan) (*Machine, error) {
+// New returns a machine for a client's ListOffsets request of version 11 that asks for -6 at
+// least once. lookupVersion is the broker's: 9 or 10. The machine keeps no part of the
+// request's frame.
+func New(r Request, lookupVersion int16, plan Plan) (*Machine, error) {
 	if lookupVersion != 9 && lookupVersion != 10 {
 		return nil, fmt.Errorf("pending upload: no look-ups at list_offsets version %d", lookupVersion)
 	}
-	in, err := Inspect(frame)
-	if err != nil {
-		return nil, err
+	if r.Version != pendingUploadVersion || r.PendingUpload == 0 {
+		return nil, fmt.Errorf("pending upload: list_offsets v%d with %d partitions that ask for -6", r.Version, r.PendingUpload)
 	}
-	if in.Version != pendingUploadVersion || in.PendingUpload == 0 {
-		return nil, fmt.Errorf("pending upload: list_offsets v%d with %d partitions that ask for -6", in.Version, in.PendingUpload)
+	m := &Machine{version: lookupVersion, header: headerOf(&r), topics: newTopics(r.topics, r.nameBytes), own: r}
+	m.own.frame = slices.Clone(r.frame)
+	m.collect(&m.own)
+	if plan == AllFour || int32At(m.header.replicaAndIsolation[:], 0) == debuggingReplicaID {
+		m.stage = fourLookups
 	}
-	m := &Machine{version: lookupVersion}
-	frame = slices.Clone(frame)
-	if err := m.collect(frame, in.PendingUpload); err != nil {
-		return nil, err
-	}
-	if plan == AllFour || int32At(m.header.replicaAndIsolation, 0) == debuggingReplicaID {
-		m.lookAtStarts()
-	}
-	m.send(clientsOwn, m.tierAsk(frame, in))
-	m.send(lastFetchable, m.lookup(latestTimestamp))
 	return m, nil
 }
 
-// lookAtStarts sends the first two of four look-ups.
-func (m *Machine) lookAtStarts() {
-	m.four = true
-	m.send(localStart, m.lookup(earliestLocalTimestamp))
-	m.send(logStart, m.lookup(earliestTimestamp))
-}
-
-// lookAgain begins the second stage for the partitions that the first left undecided,
-// and says whether there are any.
-func (m *Machine) lookAgain() bool {
-	n := 0
-	for i := range m.parts {
-		p := &m.parts[i]
-		p.seen = 0
-		if p.outcome == undecided {
-			p.forget()
-			n++
-		}
+// Ready returns the next lookup that must be sent now. ok is false when there is none: the
+// machine waits for responses or verdicts, or is Done. Lookups are sent in the order in which
+// Ready gives them. Each is built when it is asked for, so that a caller that sends one before
+// it asks for the next has one at a time in memory.
+func (m *Machine) Ready() (a Ask, ok bool) {
+	kinds := m.stage.kinds()
+	if m.sent == len(kinds) || m.broken != nil {
+		return Ask{}, false
 	}
-	if n == 0 {
-		return false
-	}
-	m.lookAtStarts()
-	m.send(highestRemote, m.lookup(latestTieredTimestamp))
-	m.send(lastFetchable, m.lookup(latestTimestamp))
-	return true
-}
-
-// send queues an ask.
-func (m *Machine) send(k kind, a Ask) {
-	m.ready = append(m.ready, a)
-	m.outstanding = append(m.outstanding, k)
+	k := kinds[m.sent]
+	m.sent++
 	m.report.Asks++
-}
-
-// Ready returns the asks that must be sent now, back to back and in this order, and
-// forgets them. It is empty when the machine waits for answers or verdicts, or is Done.
-func (m *Machine) Ready() []Ask {
-	ready := m.ready
-	m.ready = nil
-	return ready
+	switch {
+	case k == epochEnds:
+		return m.epochAsk(), true
+	case k == highestRemote && m.own.frame != nil:
+		return m.ownAsk(), true
+	default:
+		return m.lookup(k.timestamp()), true
+	}
 }
 
 // State returns what the machine waits for.
-func (m *Machine) State() State { return m.state }
+func (m *Machine) State() State {
+	switch m.stage {
+	case twoStatuses, fourStatuses:
+		return AwaitVerdicts
+	case finished:
+		return Done
+	case twoLookups, fourLookups, epochRounds:
+	}
+	return AwaitAnswers
+}
 
-// Step takes a whole response frame, the answer to the oldest ask without one. Its
+// enter begins a stage.
+func (m *Machine) enter(s stage) { m.stage, m.sent, m.received = s, 0, 0 }
+
+// Step takes a whole response frame, the response to the oldest lookup without one. Its
 // correlation id is the caller's to check. response is the caller's again after the
 // call. After an error the machine is of no further use.
 func (m *Machine) Step(response []byte) error {
 	if m.broken != nil {
 		return m.broken
 	}
-	if len(m.outstanding) == 0 {
+	if m.received == m.sent {
 		return errors.New("pending upload: an answer to no ask")
 	}
-	k := m.outstanding[0]
-	m.outstanding = m.outstanding[1:]
+	kinds := m.stage.kinds()
+	k := kinds[m.received]
+	m.received++
 	if m.broken = m.take(k, response); m.broken != nil {
 		return m.broken
 	}
-	if len(m.outstanding) == 0 {
-		m.advance(k)
+	if m.received == len(kinds) {
+		m.advance()
 	}
 	return nil
 }
 
-// take reads one answer.
+// take reads one response.
 func (m *Machine) take(k kind, response []byte) error {
-	switch k {
-	case clientsOwn:
-		m.tier = slices.Clone(response)
-		return m.takeLookup(k, m.tier)
-	case localStart, logStart, highestRemote, lastFetchable:
-		return m.takeLookup(k, response)
-	case epochRound:
+	switch {
+	case k == epochEnds:
 		return m.takeEpochs(response)
+	case k == highestRemote && m.response == nil:
+		// The first one is the response to the client's own request.
+		m.response = slices.Clone(response)
+		return m.takeLookup(k, response, placed)
+	default:
+		return m.takeLookup(k, response, 0)
 	}
-	return fmt.Errorf("pending upload: no ask of kind %d", k)
 }
 
-// takeLookup reads an answer to a ListOffsets look-up into the partitions.
-func (m *Machine) takeLookup(k kind, frame []byte) error {
+// takeLookup reads a response to a ListOffsets lookup. mark is set for the partitions in it.
+func (m *Machine) takeLookup(k kind, frame []byte, mark flags) error {
+	if m.result.offsets == nil {
+		m.result = newColumn(len(m.parts))
+	}
+	if m.stage == fourLookups && m.spare.offsets == nil {
+		m.spare = newColumn(len(m.parts))
+	}
+	at, err := m.eachRow(frame, listOffsetsLayout(), func(t *topic, i, off int) {
+		m.parts[i].flags |= mark
+		m.look(k, t, i, frame[off:])
+	})
+	if mark == placed {
+		m.at = at
+	}
+	return err
+}
+
+// eachRow calls row with the topic, the place and the offset of each partition in a response
+// that asked for -6.
+func (m *Machine) eachRow(frame []byte, l layout, row func(t *topic, i, off int)) (answer, error) {
 	var t *topic
-	a, err := walkAnswer(frame, listOffsetsLayout(), func(name []byte) { t = m.topicOf(name) }, func(off int) {
+	i := 0
+	at, err := followAnswer(frame, l, func(name []byte) {
+		if t = m.topics.named(name); t != nil {
+			i = int(t.first)
+		}
+	}, func(off int) {
 		if t == nil {
 			return
 		}
-		p := m.find(t, int32At(frame, off+answerIndex))
-		if p == nil {
-			return
+		if found := m.find(t, i, int32At(frame, off+l.index)); found >= 0 {
+			i = found
+			row(t, i, off)
 		}
-		if k == clientsOwn {
-			p.placed = true
-			m.places = append(m.places, place{p, off})
-			p.look(highestRemote, frame, off)
-			return
-		}
-		p.look(k, frame, off)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		m.throttle = max(m.throttle, int32At(frame, at.throttleOff))
 	}
-	if k == clientsOwn {
-		m.tierAt = a
-	}
-	m.throttle = max(m.throttle, int32At(frame, a.throttleOff))
-	return nil
+	return at, err
 }
 
-// look takes a partition of a look-up's answer. The first error stays.
-func (p *partition) look(k kind, frame []byte, off int) {
-	p.seen |= 1 << k
-	if code := int16At(frame, off+answerError); code != 0 {
+// look takes a partition of a lookup's response. The first error stays.
+func (m *Machine) look(k kind, t *topic, i int, row []byte) {
+	p, code := &m.parts[i], int16At(row, answerError)
+	at := point{int64At(row, answerOffset), int32At(row, answerEpoch)}
+	if k == highestRemote && code == 0 && at.offset >= 0 {
+		t.proven = true
+	}
+	seen := flags(1) << k
+	switch {
+	case p.outcome != undecided:
+	case code != 0:
 		p.fail(code)
-		return
-	}
-	p.looks[k] = point{int64At(frame, off+answerOffset), int32At(frame, off+answerEpoch)}
-}
-
-// fail gives a partition an error code, unless it has one.
-func (p *partition) fail(code int16) {
-	if p.outcome != failed {
-		p.outcome, p.errorCode = failed, code
+	case p.flags&seen == 0:
+		p.flags |= seen
+		m.apply(k, i, at)
 	}
 }
 
-// forget makes a partition ready for look-ups.
-func (p *partition) forget() {
-	p.seen = 0
-	for k := range p.looks {
-		p.looks[k] = point{-1, -1}
+// advance goes on after the last response of a stage.
+func (m *Machine) advance() {
+	switch {
+	case m.stage == twoLookups && m.decide():
+		m.enter(twoStatuses)
+	case m.stage == fourLookups && m.decide():
+		m.enter(fourStatuses)
+	default:
+		m.goOn()
 	}
-}
-
-// advance goes on after the last outstanding answer, which was to an ask of kind k.
-func (m *Machine) advance(k kind) {
-	if k != epochRound && m.decide() {
-		m.state = AwaitVerdicts
-		return
-	}
-	m.goOn()
 }
 
 // goOn begins the second stage or an epoch round, or ends the exchange where neither is
 // needed.
 func (m *Machine) goOn() {
-	m.state = AwaitAnswers
 	if !m.lookAgain() && !m.searchEpochs() {
 		m.finish()
 	}
+}
+
+// lookAgain begins the stage of four lookups for the partitions that two left undecided, and
+// says whether there are any.
+func (m *Machine) lookAgain() bool {
+	again := false
+	for i := range m.parts {
+		if p := &m.parts[i]; p.outcome == undecided {
+			p.flags &^= seenFour
+			again = true
+		}
+	}
+	if again {
+		m.enter(fourLookups)
+	}
+	return again
 }
 
 // Topics returns, in AwaitVerdicts, the topics whose remote.storage.enable decides,
 // each once. The slice belongs to the caller.
 func (m *Machine) Topics() []string {
 	var names []string
-	if m.state != AwaitVerdicts {
-		return names
-	}
-	for _, t := range m.topics {
-		if slices.ContainsFunc(m.parts[t.first:t.end], func(p partition) bool { return p.outcome == doubtful }) {
-			names = append(names, t.name)
-		}
-	}
+	m.eachInDoubt(func(t *topic) { names = append(names, string(m.topics.name(t))) })
 	return names
 }
 
-// Verdicts ends AwaitVerdicts; in other states it has no effect. of is called once for
-// each topic that Topics names, during the call. After look-ups of a second stage it is
-// wanted again, also of topics that it was given for before.
-func (m *Machine) Verdicts(of func(topic string) RemoteStorage) {
-	for _, name := range m.Topics() {
-		t := &m.topics[m.byName[name]]
-		verdict := of(name)
-		for i := t.first; i < t.end; i++ {
-			if p := &m.parts[i]; p.outcome == doubtful {
-				m.judge(p, verdict)
-			}
+// eachInDoubt calls f, in AwaitVerdicts, with each topic whose remote storage status decides.
+func (m *Machine) eachInDoubt(f func(t *topic)) {
+	if m.State() != AwaitVerdicts {
+		return
+	}
+	for i := range m.topics.list {
+		t := &m.topics.list[i]
+		if slices.ContainsFunc(m.parts[t.first:t.end], func(p partition) bool { return p.outcome == doubtful }) {
+			f(t)
 		}
 	}
-	if m.state == AwaitVerdicts {
-		m.goOn()
+}
+
+// Verdicts ends AwaitVerdicts; in other states it has no effect. of is called once for
+// each topic that Topics names, during the call. After the lookups of a second stage it is
+// needed again, also of topics that it was given for before.
+func (m *Machine) Verdicts(of func(topic string) RemoteStorage) {
+	if m.State() != AwaitVerdicts {
+		return
 	}
+	m.eachInDoubt(func(t *topic) {
+		m.judgeTopic(t, of(string(m.topics.name(t))))
+	})
+	m.goOn()
 }
 
 // Response returns, in Done, the whole response frame of version 11 with the client's
 // correlation id; before that, nil. It belongs to the caller.
-func (m *Machine) Response() []byte { return m.response }
+func (m *Machine) Response() []byte {
+	if m.stage != finished {
+		return nil
+	}
+	return m.response
+}
 
 // Report returns the counts so far.
 func (m *Machine) Report() Report { return m.report }
 
-// finish makes the response: the broker's answer to -5 with the partitions that asked
-// for -6 patched.
+// Size returns the number of bytes that the machine holds. A lookup that Ready has given is
+// the caller's to count.
+func (m *Machine) Size() int64 {
+	size := int64(cap(m.header.clientID)) + int64(cap(m.own.frame)) + int64(cap(m.response))
+	size += int64(cap(m.parts))*partitionSize + m.topics.size() + m.result.size() + m.spare.size()
+	size += int64(cap(m.report.Tiered)) * stringSize
+	for _, name := range m.report.Tiered {
+		size += int64(len(name))
+	}
+	return size
+}
+
+// stringSize is the size of a string without its bytes.
+const stringSize = 16
+
+// finish makes the response: the broker's response to -5 with the partitions that asked for
+// -6 patched. What the machine knows of them is dropped.
 func (m *Machine) finish() {
-	codec.PutResponseCorrelationID(m.tier, m.header.correlationID)
-	putInt32At(m.tier, m.tierAt.throttleOff, m.throttle)
-	for _, at := range m.places {
-		// What the broker refused stays as the broker said it.
-		if int16At(m.tier, at.off+answerError) == 0 {
-			at.part.put(m.tier[at.off:])
-		}
-	}
-	m.response = m.withMissing()
+	m.patch()
+	m.addMissing()
 	m.count()
-	m.state, m.tier = Done, nil
+	m.enter(finished)
+	m.parts, m.topics, m.result, m.spare = nil, topics{}, column{}, column{}
 }
 
-// put writes a partition's answer over the fields after its index.
-func (p *partition) put(b []byte) {
-	result := point{-1, -1}
+// patch writes what was found into the broker's response.
+func (m *Machine) patch() {
+	frame := m.response
+	_, err := m.eachRow(frame, listOffsetsLayout(), func(_ *topic, i, off int) {
+		// What the broker refused stays as the broker said it.
+		if int16At(frame, off+answerError) == 0 {
+			m.put(i, frame[off:])
+		}
+	})
+	if err != nil {
+		panic("pending upload: a response that was read before: " + err.Error())
+	}
+	codec.PutResponseCorrelationID(frame, m.header.correlationID)
+	putInt32At(frame, m.at.throttleOff, m.throttle)
+}
+
+// put writes a partition's result over the fields after its index.
+func (m *Machine) put(i int, row []byte) {
+	p, result := &m.parts[i], point{-1, -1}
 	if p.outcome == answered {
-		result = p.result
+		result = m.result.at(i)
 	}
-	putInt16At(b, answerError, p.errorCode)
-	putInt64At(b, answerTimestamp, -1)
-	putInt64At(b, answerOffset, result.offset)
-	putInt32At(b, answerEpoch, result.epoch)
+	putInt16At(row, answerError, p.errorCode)
+	putInt64At(row, answerTimestamp, -1)
+	putInt64At(row, answerOffset, result.offset)
+	putInt32At(row, answerEpoch, result.epoch)
 }
 
-// withMissing returns the response, extended by a topic for each that has partitions
-// which the broker's answer to -5 left out: every partition gets an answer.
-func (m *Machine) withMissing() []byte {
-	var more []byte
-	n := 0
-	for _, t := range m.topics {
-		missing := 0
-		for _, p := range m.parts[t.first:t.end] {
-			if !p.placed {
-				missing++
-			}
-		}
-		if missing == 0 {
-			continue
-		}
-		n++
-		more = codec.AppendString(more, codec.Flexible, t.name)
-		more = codec.AppendArrayLen(more, codec.Flexible, missing)
-		for _, p := range m.parts[t.first:t.end] {
-			if !p.placed {
-				var b [answerTags]byte
-				putInt32At(b[:], answerIndex, p.index)
-				p.put(b[:])
-				more = codec.AppendNoTags(append(more, b[:]...), codec.Flexible)
-			}
-		}
-		more = codec.AppendNoTags(more, codec.Flexible)
+// addMissing extends the response by a topic for each that has partitions which the broker's
+// response to -5 left out: every partition gets an answer.
+func (m *Machine) addMissing() {
+	missing := func(i int) int { return bit(m.parts[i].flags&placed == 0) }
+	topics, size := m.countRows(minAnswer, missing)
+	if topics == 0 {
+		return
 	}
-	if n == 0 {
-		return m.tier
-	}
-	return codec.ApplyEdits(nil, m.tier, []codec.Edit{
-		{From: m.tierAt.topicsOff, To: m.tierAt.firstTopicOff, With: codec.AppendArrayLen(nil, codec.Flexible, m.tierAt.topics+n)},
-		{From: m.tierAt.topicsEnd, To: m.tierAt.topicsEnd, With: more},
+	more := m.appendRows(make([]byte, 0, size), missing, func(b []byte, i int) []byte {
+		var row [minAnswer]byte
+		putInt32At(row[:], answerIndex, m.parts[i].index)
+		m.put(i, row[:])
+		return append(b, row[:]...)
+	})
+	m.response = codec.ApplyEdits(nil, m.response, []codec.Edit{
+		{From: m.at.topicsOff, To: m.at.firstTopicOff, With: codec.AppendArrayLen(nil, codec.Flexible, m.at.topics+topics)},
+		{From: m.at.topicsEnd, To: m.at.topicsEnd, With: more},
 	})
 }
 
 // count fills the report.
 func (m *Machine) count() {
-	for _, p := range m.parts {
-		if p.open {
+	for i := range m.parts {
+		p := &m.parts[i]
+		if p.flags&open != 0 {
 			m.report.Open++
 		}
 		switch p.outcome {

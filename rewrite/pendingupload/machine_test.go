@@ -104,11 +104,11 @@ func TestTopicNamedTwice(t *testing.T) {
 		"a": {uploadedLog(3), uploadedLog(4)}, "b": {uploadedLog(5)},
 	}}
 	frame := encodeRequest(listOffsetsRequest(0, -1, pending("a", 1), pending("b", 0), pending("a", 0)), nil, 3)
-	m, err := New(frame, 9, TwoFirst)
+	m, err := newMachine(frame, 9, TwoFirst)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := decodeRequest(t, m.Ready()[1].Frame).(*kmsg.ListOffsetsRequest)
+	req := decodeRequest(t, ready(m)[1].Frame).(*kmsg.ListOffsetsRequest)
 	want := listOffsetsRequest(0, -1,
 		asking{"a", 0, latestTimestamp, -1}, asking{"a", 1, latestTimestamp, -1}, asking{"b", 0, latestTimestamp, -1})
 	want.Version = 9
@@ -126,11 +126,11 @@ func TestTopicNamedTwice(t *testing.T) {
 // broker's tags in the answer to it reach the client.
 func TestUnknownTagsSurvive(t *testing.T) {
 	frame := encodeRequest(sampleRequest(11), []byte("client"), 77)
-	m, err := New(frame, 10, TwoFirst)
+	m, err := newMachine(frame, 10, TwoFirst)
 	if err != nil {
 		t.Fatal(err)
 	}
-	asks := m.Ready()
+	asks := ready(m)
 	tier := sampleRequest(10)
 	tier.Topics[0].Partitions[0].Timestamp, tier.Topics[1].Partitions[0].Timestamp = -5, -5
 	if want := encodeRequest(tier, []byte("client"), 0); !slices.Equal(asks[0].Frame, want) {
@@ -186,11 +186,11 @@ func TestPlans(t *testing.T) {
 		replicaID int32
 		want      int
 	}{{AllFour, -1, 4}, {TwoFirst, -1, 2}, {TwoFirst, 3, 2}, {TwoFirst, tierlog.DebuggingReplicaID, 4}} {
-		m, err := New(encodeRequest(listOffsetsRequest(0, c.replicaID, pending("t", 0)), nil, 5), 10, c.plan)
+		m, err := newMachine(encodeRequest(listOffsetsRequest(0, c.replicaID, pending("t", 0)), nil, 5), 10, c.plan)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(m.Ready()); got != c.want {
+		if got := len(ready(m)); got != c.want {
 			t.Errorf("plan %d, replica id %d: %d look-ups, want %d", c.plan, c.replicaID, got, c.want)
 		}
 	}
@@ -217,7 +217,7 @@ func TestNewKeepsNothing(t *testing.T) {
 	b := &broker{t: t, maxVersion: 10, logs: map[string][]*tierlog.Log{"t": {uploadedLog(3)}}, client: []byte("client")}
 	frame := encodeRequest(listOffsetsRequest(0, -1, pending("t", 0)), []byte("client"), 5)
 	before := slices.Clone(frame)
-	m, err := New(frame, 10, TwoFirst)
+	m, err := newMachine(frame, 10, TwoFirst)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestNewKeepsNothing(t *testing.T) {
 	}
 	clear(frame)
 	for m.State() == AwaitAnswers {
-		for _, a := range m.Ready() {
+		for _, a := range ready(m) {
 			answer := b.answer(a.Frame)
 			clear(a.Frame)
 			if err := m.Step(answer); err != nil {
@@ -244,7 +244,7 @@ func TestNewKeepsNothing(t *testing.T) {
 // TestCallsOutOfPlace: before Done there is no response, in other states than
 // AwaitVerdicts no topic is in doubt and a verdict changes nothing.
 func TestCallsOutOfPlace(t *testing.T) {
-	m, err := New(encodeRequest(listOffsetsRequest(0, -1, pending("t", 0)), nil, 5), 10, TwoFirst)
+	m, err := newMachine(encodeRequest(listOffsetsRequest(0, -1, pending("t", 0)), nil, 5), 10, TwoFirst)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestCallsOutOfPlace(t *testing.T) {
 	if got := m.Topics(); m.State() != AwaitAnswers || m.Response() != nil || got != nil {
 		t.Errorf("%v, response %x, topics %q", m.State(), m.Response(), got)
 	}
-	if m.Ready(); m.Ready() != nil {
+	if ready(m); ready(m) != nil {
 		t.Error("the asks were handed out twice")
 	}
 }
@@ -267,16 +267,16 @@ func TestAnswersCutShort(t *testing.T) {
 	frame := encodeRequest(listOffsetsRequest(0, -1, pending("t", 0), pending("t", 1)), nil, 5)
 	for answered := range 7 {
 		for cut := 0; ; cut++ {
-			m, err := New(frame, 10, TwoFirst)
+			m, err := newMachine(frame, 10, TwoFirst)
 			if err != nil {
 				t.Fatal(err)
 			}
-			queue := m.Ready()
+			queue := ready(m)
 			for range answered {
 				if err := m.Step(b.answer(queue[0].Frame)); err != nil {
 					t.Fatal(err)
 				}
-				queue = append(queue[1:], m.Ready()...)
+				queue = append(queue[1:], ready(m)...)
 			}
 			whole := b.answer(queue[0].Frame)
 			if cut == len(whole) {
@@ -297,13 +297,13 @@ func BenchmarkThousandPartitions(b *testing.B) {
 	brk, req := manyPartitions(b, 100)
 	frame := encodeRequest(req, []byte("client"), 3)
 	// The answers do not change, so they are made once.
-	m, err := New(frame, 10, TwoFirst)
+	m, err := newMachine(frame, 10, TwoFirst)
 	if err != nil {
 		b.Fatal(err)
 	}
 	var answers [][]byte
 	for m.State() == AwaitAnswers {
-		for _, a := range m.Ready() {
+		for _, a := range ready(m) {
 			answers = append(answers, brk.answer(a.Frame))
 			if err := m.Step(answers[len(answers)-1]); err != nil {
 				b.Fatal(err)
@@ -312,12 +312,12 @@ func BenchmarkThousandPartitions(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		m, err := New(frame, 10, TwoFirst)
+		m, err := newMachine(frame, 10, TwoFirst)
 		if err != nil {
 			b.Fatal(err)
 		}
 		for _, a := range answers {
-			m.Ready()
+			ready(m)
 			if err := m.Step(a); err != nil {
 				b.Fatal(err)
 			}
@@ -329,9 +329,9 @@ func BenchmarkThousandPartitions(b *testing.B) {
 	}
 }
 
-// BenchmarkInspectAndLower is what a version 11 request of a thousand partitions without
+// BenchmarkParseAndLower is what a version 11 request of a thousand partitions without
 // -6 costs on its way through.
-func BenchmarkInspectAndLower(b *testing.B) {
+func BenchmarkParseAndLower(b *testing.B) {
 	_, req := manyPartitions(b, 100)
 	for i := range req.Topics {
 		for j := range req.Topics[i].Partitions {
@@ -343,10 +343,10 @@ func BenchmarkInspectAndLower(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		copy(frame, good)
-		in, err := Inspect(frame)
+		r, err := ParseRequest(frame)
 		if err != nil {
 			b.Fatal(err)
 		}
-		Lower(frame, in, 9)
+		r.Lower(9)
 	}
 }

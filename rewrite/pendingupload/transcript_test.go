@@ -62,7 +62,7 @@ func (tr *transcript) command(t *testing.T, d *datadriven.TestData) string {
 		if d.HasArg("two") {
 			plan = TwoFirst
 		}
-		m, err := New(transcriptRequest(t, d), version, plan)
+		m, err := newMachine(transcriptRequest(t, d), version, plan)
 		if err != nil {
 			return "error: " + err.Error() + "\n"
 		}
@@ -101,7 +101,7 @@ func (tr *transcript) after(t *testing.T, err error) string {
 		fmt.Fprintf(&b, " %q", tr.m.Topics())
 	}
 	b.WriteByte('\n')
-	for _, a := range tr.m.Ready() {
+	for _, a := range ready(tr.m) {
 		tr.queue = append(tr.queue, a)
 		b.WriteString(printAsk(t, a))
 	}

@@ -26,22 +26,30 @@ func sampleRequest(version int16) *kmsg.ListOffsetsRequest {
 	return req
 }
 
-func TestInspect(t *testing.T) {
+// found is what ParseRequest found.
+type found struct {
+	version                               int16
+	partitions, pendingUpload, timeoutOff int
+}
+
+func foundIn(r Request) found { return found{r.Version, r.Partitions, r.PendingUpload, r.timeoutOff} }
+
+func TestParseRequest(t *testing.T) {
 	for version := int16(6); version <= 11; version++ {
 		frame := encodeRequest(sampleRequest(version), []byte("client"), 1)
-		want := Inspection{Version: version, Partitions: 4, PendingUpload: 2, TimeoutOff: -1}
+		want := found{version: version, partitions: 4, pendingUpload: 2, timeoutOff: -1}
 		if version >= 10 {
 			// The timeout, and behind it one tag: count, number, size, 7 bytes.
-			want.TimeoutOff = len(frame) - 10 - 4
+			want.timeoutOff = len(frame) - 10 - 4
 		}
-		got, err := Inspect(frame)
-		if got != want || err != nil {
+		r, err := ParseRequest(frame)
+		if got := foundIn(r); got != want || err != nil {
 			t.Errorf("v%d: got %+v, %v, want %+v\nframe: %x", version, got, err, want, frame)
 		}
 	}
 }
 
-func TestInspectRefuses(t *testing.T) {
+func TestParseRequestRefuses(t *testing.T) {
 	req := sampleRequest(11)
 	good := encodeRequest(req, nil, 1)
 	other := func(change func(b []byte)) []byte {
@@ -62,9 +70,9 @@ func TestInspectRefuses(t *testing.T) {
 		"too many topics": {other(func(b []byte) { b[20] = 0x7f }), "list_offsets request v11 at byte 21: array of 126 elements in 111 bytes"},
 		"null topic name": {other(func(b []byte) { b[21] = 0 }), "list_offsets request v11 at byte 22: null topic name"},
 	} {
-		in, err := Inspect(c.frame)
-		if err == nil || err.Error() != c.want || in != (Inspection{}) {
-			t.Errorf("%s: got %+v, %v, want error %q\nframe: %x", name, in, err, c.want, c.frame)
+		r, err := ParseRequest(c.frame)
+		if err == nil || err.Error() != c.want || foundIn(r) != (found{}) {
+			t.Errorf("%s: got %+v, %v, want error %q\nframe: %x", name, r, err, c.want, c.frame)
 		}
 	}
 	for cut := range good {
@@ -72,20 +80,20 @@ func TestInspectRefuses(t *testing.T) {
 		if cut >= codec.SizeLen {
 			codec.PutSize(short)
 		}
-		if in, err := Inspect(short); err == nil {
-			t.Errorf("cut at byte %d: got %+v and no error", cut, in)
+		if r, err := ParseRequest(short); err == nil {
+			t.Errorf("cut at byte %d: got %+v and no error", cut, r)
 		}
 	}
 }
 
-// TestInspectNullTopics: a null array holds nothing. The broker says what it thinks of it.
-func TestInspectNullTopics(t *testing.T) {
+// TestParseRequestNullTopics: a null array holds nothing. The broker says what it thinks of it.
+func TestParseRequestNullTopics(t *testing.T) {
 	frame := encodeRequest(listOffsetsRequest(0, -1), nil, 1)
 	// Replica id and isolation level stand before the array, timeout and tags behind it.
 	frame[len(frame)-timeoutLen-2] = 0
-	want := Inspection{Version: 11, TimeoutOff: len(frame) - timeoutLen - 1}
-	if got, err := Inspect(frame); got != want || err != nil {
-		t.Errorf("got %+v, %v, want %+v\nframe: %x", got, err, want, frame)
+	want := found{version: 11, timeoutOff: len(frame) - timeoutLen - 1}
+	if r, err := ParseRequest(frame); foundIn(r) != want || err != nil {
+		t.Errorf("got %+v, %v, want %+v\nframe: %x", r, err, want, frame)
 	}
 }
 
@@ -93,12 +101,12 @@ func TestLower(t *testing.T) {
 	for _, c := range []struct{ from, to int16 }{{11, 10}, {11, 9}, {10, 9}, {10, 10}, {9, 9}} {
 		req := sampleRequest(c.from)
 		frame := encodeRequest(req, []byte("client"), 8)
-		in, err := Inspect(frame)
+		r, err := ParseRequest(frame)
 		if err != nil {
 			t.Fatal(err)
 		}
 		array := &frame[0]
-		got := Lower(frame, in, c.to)
+		got := r.Lower(c.to)
 		req.Version = c.to
 		if want := encodeRequest(req, []byte("client"), 8); !slices.Equal(got, want) {
 			t.Errorf("v%d to v%d:\n got %x\nwant %x", c.from, c.to, got, want)
@@ -115,20 +123,20 @@ func TestLowerAllocatesNothing(t *testing.T) {
 	frame := make([]byte, len(good))
 	allocs := testing.AllocsPerRun(100, func() {
 		copy(frame, good)
-		in, err := Inspect(frame)
+		r, err := ParseRequest(frame)
 		if err != nil {
 			t.Error(err)
 		}
-		Lower(frame, in, 9)
+		r.Lower(9)
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations", allocs)
 	}
 }
 
-// FuzzInspect: what Inspect accepts kmsg reads too and counts the same, and Lower changes
+// FuzzParseRequest: what ParseRequest accepts kmsg reads too and counts the same, and Lower changes
 // the version, the timeout and the size and nothing else.
-func FuzzInspect(f *testing.F) {
+func FuzzParseRequest(f *testing.F) {
 	for version := int16(6); version <= 11; version++ {
 		frame := encodeRequest(sampleRequest(version), []byte("client"), 1)
 		f.Add(frame, uint8(10))
@@ -139,9 +147,9 @@ func FuzzInspect(f *testing.F) {
 			codec.PutSize(frame)
 		}
 		before := slices.Clone(frame)
-		in, err := Inspect(frame)
+		r, err := ParseRequest(frame)
 		if !slices.Equal(frame, before) {
-			t.Fatalf("Inspect changed\n%x to\n%x", before, frame)
+			t.Fatalf("ParseRequest changed\n%x to\n%x", before, frame)
 		}
 		if err != nil {
 			return
@@ -150,19 +158,19 @@ func FuzzInspect(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if partitions, pending := countWithKmsg(t, frame, body); partitions != in.Partitions || pending != in.PendingUpload {
-			t.Fatalf("kmsg counts %d partitions, %d with -6; Inspect says %+v\nframe: %x", partitions, pending, in, frame)
+		if partitions, pending := countWithKmsg(t, frame, body); partitions != r.Partitions || pending != r.PendingUpload {
+			t.Fatalf("kmsg counts %d partitions, %d with -6; ParseRequest says %+v\nframe: %x", partitions, pending, r, frame)
 		}
-		if in.Version < 10 {
+		if r.Version < 10 {
 			return
 		}
 		version, want := 9+int16(to%2), slices.Clone(before)
 		if version == 9 {
-			want = slices.Delete(want, in.TimeoutOff, in.TimeoutOff+4)
+			want = slices.Delete(want, r.timeoutOff, r.timeoutOff+4)
 			codec.PutSize(want)
 		}
 		want[6], want[7] = 0, byte(version)
-		if got := Lower(frame, in, version); !slices.Equal(got, want) {
+		if got := r.Lower(version); !slices.Equal(got, want) {
 			t.Fatalf("Lower to v%d:\n got %x\nwant %x\nfrom %x", version, got, want, before)
 		}
 		countWithKmsg(t, want, body)
