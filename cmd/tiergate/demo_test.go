@@ -112,7 +112,7 @@ func startDemo(t *testing.T) (d *demo, out *bytes.Buffer) {
 	t.Cleanup(c.Close)
 	out = new(bytes.Buffer)
 	d = &demo{cluster: c, topics: topics, out: out}
-	stop, err := d.startProxy(t.Context(), 0, &Streams{Out: out, Err: io.Discard})
+	stop, err := d.startProxy(t.Context(), 0, &Streams{Out: out, Err: queued(t, io.Discard)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func keepDemo(t *testing.T, args ...string) (bootstrap string, end func() (code 
 	code := make(chan int, 1)
 	go func() {
 		defer w.Close()
-		code <- run(append([]string{"demo", "--keep"}, args...), Stop{Soon: ctx, Now: ctx}, &Streams{Out: w, Err: &errOut})
+		code <- run(append([]string{"demo", "--keep"}, args...), Stop{Soon: ctx, Now: ctx}, w, &errOut)
 	}()
 	end = func() (int, string) {
 		cancel()
@@ -198,7 +198,7 @@ func offsetsOf(t *testing.T, bootstrap, topic string) (end, pending int64) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	code := run([]string{"offsets", "--json", "--bootstrap-servers", bootstrap, "--topic", topic},
-		Stop{Soon: t.Context(), Now: t.Context()}, &Streams{Out: &out, Err: &errOut})
+		Stop{Soon: t.Context(), Now: t.Context()}, &out, &errOut)
 	var row struct {
 		End     *int64 `json:"end"`
 		Pending *int64 `json:"earliest_pending_upload"`

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tiergate/cmd/tiergate/certs"
+	"tiergate/cmd/tiergate/output"
 	"tiergate/config"
 	"tiergate/proxy"
 	"tiergate/rewrite"
@@ -111,6 +113,25 @@ func newLogger(c config.Log, w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// newQueuedLogger logs to a queue, which reports in the same form which lines it dropped.
+func newQueuedLogger(c config.Log, queue *output.Queue) *slog.Logger {
+	queue.ReportWith(func(gap output.Gap) []byte {
+		var line bytes.Buffer
+		newLogger(c, &line).Error("log lines were dropped: standard error was not read fast enough, or could not be written",
+			"lines", gap.Lines, "since", gap.Since.Format(time.RFC3339Nano))
+		return line.Bytes()
+	})
+	return newLogger(c, queue)
+}
+
+// droppedLines is the metric of lines that a queue dropped.
+func droppedLines(queue *output.Queue) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "tiergate", Name: "log_lines_dropped_total",
+		Help: "Log lines that were dropped because standard error was not read fast enough, or could not be written.",
+	}, func() float64 { return float64(queue.Dropped()) })
 }
 
 func logLevel(l config.LogLevel) slog.Level {

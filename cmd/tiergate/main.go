@@ -14,9 +14,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
+	"tiergate/cmd/tiergate/output"
 	"tiergate/config"
 )
 
@@ -47,9 +49,11 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// Streams are where commands write: Out takes what was asked for, Err all the rest.
+// Streams are where commands write: Out takes what was asked for, Err all the rest. Writing
+// to Err never waits.
 type Streams struct {
-	Out, Err io.Writer
+	Out io.Writer
+	Err *output.Queue
 }
 
 // Stop tells a command to end. Commands that need no more than the first signal take
@@ -76,7 +80,7 @@ Begin with "tiergate demo". Then write a configuration, try it with "tiergate ch
 
 func main() {
 	stop, done := stopAtSignals()
-	code := run(os.Args[1:], stop, &Streams{Out: os.Stdout, Err: os.Stderr})
+	code := run(os.Args[1:], stop, os.Stdout, os.Stderr)
 	done()
 	os.Exit(code)
 }
@@ -102,8 +106,21 @@ func stopAtSignals() (stop Stop, done func()) {
 	}
 }
 
+// flushTime is how long the end waits for whoever reads standard error.
+const flushTime = time.Second
+
 // run parses args, runs the command and returns the exit code.
-func run(args []string, stop Stop, streams *Streams) int {
+func run(args []string, stop Stop, stdout, stderr io.Writer) int {
+	streams := &Streams{Out: stdout, Err: output.NewQueue(stderr)}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+		defer cancel()
+		_ = streams.Err.Close(ctx) // there is no other place to report it
+	}()
+	return runCommand(args, stop, streams)
+}
+
+func runCommand(args []string, stop Stop, streams *Streams) int {
 	exited := -1
 	parser, err := kong.New(&cli{},
 		kong.Name("tiergate"),

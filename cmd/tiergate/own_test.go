@@ -143,7 +143,7 @@ clusters:
 	}
 
 	var out strings.Builder
-	err = (&CheckCmd{Config: filepath.Join(dir, "tiergate.yaml")}).Run(t.Context(), &Streams{Out: &out, Err: io.Discard})
+	err = (&CheckCmd{Config: filepath.Join(dir, "tiergate.yaml")}).Run(t.Context(), &Streams{Out: &out, Err: queued(t, io.Discard)})
 	want := fmt.Sprintf("PROBLEM: cluster \"a\": node 0 (%s) does not answer: %s: 127.0.0.1:%d: tiergate itself listens on this address", at(1), at(1), first+1)
 	if err == nil || !strings.Contains(out.String(), want) {
 		t.Errorf("check: %v\n%s\nwant %s", err, out.String(), want)

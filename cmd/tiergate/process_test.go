@@ -21,14 +21,15 @@ import (
 
 // process is a tiergate of its own: the test's binary runs as the command.
 type process struct {
+	cmd   *exec.Cmd
 	admin string
 	log   lockedBuffer
 	out   lockedBuffer
 }
 
-// startProcess writes a configuration, serves it, and waits until it is ready. It is
-// stopped at the end of the test, and its log shown if the test fails.
-func startProcess(t *testing.T, dir, admin, yaml string) *process {
+// newProcess writes a configuration and prepares the command that serves it. Its output goes
+// to log and out.
+func newProcess(t *testing.T, dir, admin, yaml string) *process {
 	t.Helper()
 	file := filepath.Join(dir, "tiergate.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, "%s\nadmin: {address: %q}\n", yaml, admin), 0o600); err != nil {
@@ -38,22 +39,38 @@ func startProcess(t *testing.T, dir, admin, yaml string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{admin: admin}
-	cmd := exec.Command(self, "serve", "--config", file)
-	cmd.Args[0] = "tiergate" // TestMain runs the command of that name
-	cmd.Stdout, cmd.Stderr = &p.out, &p.log
-	if err := cmd.Start(); err != nil {
+	p := &process{admin: admin, cmd: exec.Command(self, "serve", "--config", file)}
+	p.cmd.Args[0] = "tiergate" // TestMain runs the command of that name
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.log
+	return p
+}
+
+// start starts the process and waits until it is ready.
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	await(t, "readiness", func() bool { return p.get(t, "/readyz") == "200 ready\n" })
+}
+
+// startProcess serves a configuration. It is stopped at the end of the test, and its log
+// shown if the test fails.
+func startProcess(t *testing.T, dir, admin, yaml string) *process {
+	t.Helper()
+	p := newProcess(t, dir, admin, yaml)
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Process.Signal(syscall.SIGTERM) // sessions of clients that stay are cut
-		_ = cmd.Wait()
+		if p.cmd.Process == nil {
+			return
+		}
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // sessions of clients that stay are cut
+		_ = p.cmd.Wait()
 		if t.Failed() {
 			t.Logf("output of tiergate:\n%s%s", p.out.String(), p.log.String())
 		}
 	})
-	await(t, "readiness", func() bool { return p.get(t, "/readyz") == "200 ready\n" })
+	p.start(t)
 	return p
 }
 

@@ -4,9 +4,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"tiergate/cmd/tiergate/certs"
+	"tiergate/cmd/tiergate/output"
 	"tiergate/config"
 	"tiergate/proxy"
 )
@@ -75,13 +78,17 @@ func (c *ServeCmd) Run(stop Stop, streams *Streams) error {
 	// and the kernel shares those out.
 	loops := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(2 * loops)
+	// Go ends a process that writes to standard output or standard error after their reader
+	// has ended, unless this signal is ignored. The write then fails with EPIPE.
+	signal.Ignore(syscall.SIGPIPE)
 	return serve(cfg, loops, stop, streams)
 }
 
 // serve runs the proxy of cfg until stop. loops is proxy.Options.Loops.
 func serve(cfg *config.Config, loops int, stop Stop, streams *Streams) error {
-	log := newLogger(cfg.Log, streams.Err)
+	log := newQueuedLogger(cfg.Log, streams.Err)
 	metrics := newRegistry()
+	metrics.MustRegister(droppedLines(streams.Err))
 	tls, err := certs.New(cfg, log, metrics)
 	if err != nil {
 		return err
@@ -111,9 +118,7 @@ func serve(cfg *config.Config, loops int, stop Stop, streams *Streams) error {
 	to.start(stop.Now)
 	logListeners(log, cfg)
 	awaitBrokers(stop.Soon, to)
-	if err := showMap(cfg, to.rows(), log, streams); err != nil {
-		return err
-	}
+	showMap(stop.Soon, cfg, to.rows(), log, streams)
 	<-stop.Soon.Done()
 	http.enter(phaseStopping)
 	return drain(server, cfg, log, stop)
@@ -215,10 +220,17 @@ func awaitBrokers(ctx context.Context, to clusters) {
 	}
 }
 
-// showMap prints the map, or logs it where a program reads the output.
-func showMap(cfg *config.Config, rows []mapRow, log *slog.Logger, streams *Streams) error {
+// mapTime is how long serve waits for whoever reads standard output.
+const mapTime = time.Second
+
+// showMap prints the map, or logs it where a program reads the output. That it cannot be
+// printed is no reason not to serve.
+func showMap(ctx context.Context, cfg *config.Config, rows []mapRow, log *slog.Logger, streams *Streams) {
 	if cfg.Log.Format == config.LogFormatText {
-		return printMap(streams.Out, rows)
+		if err := printInTime(ctx, streams.Out, rows); err != nil {
+			log.Warn("the map of addresses cannot be written to standard output; clients are served all the same", "error", err)
+		}
+		return
 	}
 	for _, r := range rows {
 		log := log
@@ -227,7 +239,19 @@ func showMap(cfg *config.Config, rows []mapRow, log *slog.Logger, streams *Strea
 		}
 		log.Info("map", "listener", r.Listener, "serves", r.Serves, "advertised", r.Advertised, "address", r.Listens, "broker", r.Broker)
 	}
-	return nil
+}
+
+// printInTime writes the map, for mapTime at the most.
+func printInTime(ctx context.Context, w io.Writer, rows []mapRow) error {
+	var text bytes.Buffer
+	if err := printMap(&text, rows); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, mapTime)
+	defer cancel()
+	queue := output.NewQueue(w)
+	_, _ = queue.Write(text.Bytes())
+	return queue.Close(ctx)
 }
 
 var errSecondSignal = errors.New("a second signal came")

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"tiergate/cmd/tiergate/output"
 	"tiergate/loadtest/sim"
 )
 
@@ -33,6 +35,14 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
+}
+
+// queued is standard error of a command that runs in the test.
+func queued(t *testing.T, w io.Writer) *output.Queue {
+	t.Helper()
+	q := output.NewQueue(w)
+	t.Cleanup(func() { _ = q.Close(context.Background()) })
+	return q
 }
 
 // await asks until ok, for 20 s at the most.
@@ -58,6 +68,8 @@ func TestServeLeavesNothingRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cluster.Close()
+	var out, log lockedBuffer
+	stderr := queued(t, &log)
 	before := goleak.IgnoreCurrent()
 	first, err := freePorts(3)
 	if err != nil {
@@ -70,9 +82,8 @@ admin: {address: "127.0.0.1:%d"}
 `, cluster.Addresses()[0], first, first+1, first+1, first+2))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	var out, log lockedBuffer
 	ended := make(chan error, 1)
-	go func() { ended <- serve(cfg, 0, Stop{Soon: ctx, Now: t.Context()}, &Streams{Out: &out, Err: &log}) }()
+	go func() { ended <- serve(cfg, 0, Stop{Soon: ctx, Now: t.Context()}, &Streams{Out: &out, Err: stderr}) }()
 	await(t, "the map", func() bool { return out.String() != "" })
 	client, err := net.Dial("tcp", cfg.Listeners[0].Bootstrap.String())
 	if err != nil {

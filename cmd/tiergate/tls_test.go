@@ -111,7 +111,8 @@ upstream:
 	ctx, cancel := context.WithCancel(t.Context())
 	var out lockedBuffer
 	ended := make(chan error, 1)
-	go func() { ended <- serve(cfg, 0, Stop{Soon: ctx, Now: ctx}, &Streams{Out: &out, Err: &g.log}) }()
+	stderr := queued(t, &g.log)
+	go func() { ended <- serve(cfg, 0, Stop{Soon: ctx, Now: ctx}, &Streams{Out: &out, Err: stderr}) }()
 	t.Cleanup(func() {
 		cancel()
 		var exit *exitError
