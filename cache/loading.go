@@ -23,9 +23,9 @@ const (
 // Loaded is what a load found for one key.
 type Loaded[V any] struct {
 	Value V
-	// TTL is how long the value is given out. It goes with the value, so that a
-	// verdict may be kept for a minute and "not known" for seconds. Zero or less: the
-	// value goes to those who wait for it now and is not kept.
+	// TTL is how long the value is given out. It goes with the value, so that "not
+	// known" may be kept for another time than what is known. Zero or less: the value
+	// goes to those who wait for it now and is not kept.
 	TTL time.Duration
 }
 
@@ -96,7 +96,8 @@ type flight[V any] struct {
 	known bool
 }
 
-// NewLoading returns an empty cache. Close it to end the loads under way.
+// NewLoading returns an empty cache. Close it to end the loads under way. load may be nil
+// where only Put and Get are used.
 func NewLoading[K comparable, V any](load LoadFunc[K, V], opts Options) *Loading[K, V] {
 	if opts.MaxEntries <= 0 {
 		opts.MaxEntries = defaultMaxEntries

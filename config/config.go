@@ -51,7 +51,7 @@ type Cluster struct {
 func (c *Cluster) setDefaults() {
 	c.Upstream = Upstream{MetadataRefresh: Duration(30 * time.Second), SendProxyProtocol: SendProxyProtocolOff}
 	c.EarliestPendingUpload = PendingUploadAuto
-	c.Tiering = Tiering{VerdictTTL: Duration(time.Minute), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000}
+	c.Tiering = Tiering{StatusTTL: Duration(time.Second), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000}
 }
 
 // NamedCluster is one of several clusters.
@@ -82,12 +82,12 @@ type Upstream struct {
 
 // Tiering says how long it is remembered whether a topic has remote storage on.
 type Tiering struct {
-	// VerdictTTL is the life of a verdict that a broker gave.
-	VerdictTTL Duration `yaml:"verdict_ttl"`
-	// UnknownTTL is the time for which a topic is not asked for again after a look-up
-	// that gave no verdict.
+	// StatusTTL is how long a topic's remote storage status is used after it was asked for.
+	StatusTTL Duration `yaml:"status_ttl"`
+	// UnknownTTL is the time for which a topic is not asked for again after a lookup
+	// that did not tell its status.
 	UnknownTTL Duration `yaml:"unknown_ttl"`
-	// MaxTopics bounds the number of remembered verdicts.
+	// MaxTopics bounds the number of remembered topics.
 	MaxTopics int `yaml:"max_topics"`
 	// TieredTopics are known to have remote storage on; no broker is asked for them.
 	TieredTopics []TopicName `yaml:"tiered_topics"`

@@ -46,7 +46,7 @@ func TestParseIssue3(t *testing.T) {
 				ProxyProtocol: ProxyProtocolOff,
 			}},
 			EarliestPendingUpload: PendingUploadAuto,
-			Tiering:               Tiering{VerdictTTL: Duration(time.Minute), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000},
+			Tiering:               Tiering{StatusTTL: Duration(time.Second), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000},
 		},
 		Limits: Limits{
 			MaxRequestBytes:  256 << 20,
@@ -94,7 +94,7 @@ listeners:
       localhost:9093: "[::1]:19093"
 earliest_pending_upload: off
 tiering:
-  verdict_ttl: 2m
+  status_ttl: 2m
   unknown_ttl: 500ms
   max_topics: 7
   tiered_topics: [orders, "42", a.b_c-d]
@@ -143,7 +143,7 @@ admin: {address: "0.0.0.0:9644"}
 			},
 			EarliestPendingUpload: PendingUploadOff,
 			Tiering: Tiering{
-				VerdictTTL: Duration(2 * time.Minute), UnknownTTL: Duration(500 * time.Millisecond), MaxTopics: 7,
+				StatusTTL: Duration(2 * time.Minute), UnknownTTL: Duration(500 * time.Millisecond), MaxTopics: 7,
 				TieredTopics: []TopicName{"orders", "42", "a.b_c-d"},
 			},
 		},
@@ -247,7 +247,7 @@ func TestKeyFaults(t *testing.T) {
 	f(issue3+"limits: {max_inflight: 1, max_inflight: 2}\n",
 		`f:11:27: limits.max_inflight: is given twice, first on line 11; keep one of them`)
 	// A section may be empty, as when all of its keys are commented out; a value may not.
-	f(issue3+"limits:\n  max_inflight:\nlog:\ntiering:\n  # verdict_ttl: 1m\n",
+	f(issue3+"limits:\n  max_inflight:\nlog:\ntiering:\n  # status_ttl: 1m\n",
 		"f:12:16: limits.max_inflight: has no value; wanted a whole number in decimal, or leave the key out")
 	f(issue3+"log:\n  level:\n", "f:12:10: log.level: has no value; wanted debug, info, warn or error, or leave the key out")
 	f(with(t, "upstream:\n  bootstrap_servers: [\"127.0.0.1:29092\"]", "upstream:"),
@@ -532,9 +532,9 @@ func TestNumberFaults(t *testing.T) {
 	const size = "; wanted a number of bytes, such as 33554432 or 32MiB (KiB, MiB and GiB are known)"
 
 	f("upstream.metadata_refresh", "0s", `"0s" is not above zero: brokers would be asked without a pause`+duration)
-	f("tiering.verdict_ttl", "-1s", `"-1s" is not above zero: brokers would be asked again for every -6`+duration)
-	f("tiering.unknown_ttl", "0ms", `"0ms" is not above zero: a look-up that is denied would be repeated for every -6`+duration)
-	f("tiering.max_topics", "0", `"0" is not above zero: no verdict could be remembered; wanted a number of topics above zero`)
+	f("tiering.status_ttl", "-1s", `"-1s" is not above zero: brokers would be asked again for every -6`+duration)
+	f("tiering.unknown_ttl", "0ms", `"0ms" is not above zero: a lookup that is denied would be repeated for every -6`+duration)
+	f("tiering.max_topics", "0", `"0" is not above zero: no topic could be remembered; wanted a number of topics above zero`)
 	f("limits.max_inflight", "-5", `"-5" is not above zero: no request would be read; wanted a number of requests above zero`)
 	f("limits.dial_timeout", "0s", `"0s" is not above zero: no broker could be reached in time`+duration)
 	f("limits.verdict_timeout", "0s", `"0s" is not above zero: every look-up would end as unknown`+duration)

@@ -263,7 +263,7 @@ func TestClusterFaults(t *testing.T) {
 			`clients tell nodes apart by address; wanted other ports or another advertised host`)
 	f(change("max_topics: 3", "max_topics: 0", "metadata_refresh: 7s", "metadata_refresh: 0s"),
 		`f:4:70: clusters[0].upstream.metadata_refresh: "0s" is not above zero: brokers would be asked without a pause; `+wantDuration1,
-		`f:10:27: clusters[1].tiering.max_topics: "0" is not above zero: no verdict could be remembered; wanted a number of topics above zero`)
+		`f:10:27: clusters[1].tiering.max_topics: "0" is not above zero: no topic could be remembered; wanted a number of topics above zero`)
 	f(change("    tiering:", "    limits: {max_inflight: 1}\n    tiering:"),
 		`f:10:5: clusters[1].limits: is not known here; did you mean "limits"?`)
 }

@@ -89,9 +89,9 @@ func (d *decoder) cluster(c located, names map[Name]string) {
 	d.listeners(join(c.path, "listeners"), c.Listeners, names)
 	d.positive([]positive{
 		{join(c.path, "upstream.metadata_refresh"), int64(c.Upstream.MetadataRefresh), wantDuration, "brokers would be asked without a pause"},
-		{join(c.path, "tiering.verdict_ttl"), int64(c.Tiering.VerdictTTL), wantDuration, "brokers would be asked again for every -6"},
-		{join(c.path, "tiering.unknown_ttl"), int64(c.Tiering.UnknownTTL), wantDuration, "a look-up that is denied would be repeated for every -6"},
-		{join(c.path, "tiering.max_topics"), int64(c.Tiering.MaxTopics), "a number of topics above zero", "no verdict could be remembered"},
+		{join(c.path, "tiering.status_ttl"), int64(c.Tiering.StatusTTL), wantDuration, "brokers would be asked again for every -6"},
+		{join(c.path, "tiering.unknown_ttl"), int64(c.Tiering.UnknownTTL), wantDuration, "a lookup that is denied would be repeated for every -6"},
+		{join(c.path, "tiering.max_topics"), int64(c.Tiering.MaxTopics), "a number of topics above zero", "no topic could be remembered"},
 	})
 	d.security(c)
 	for i, topic := range c.Tiering.TieredTopics {

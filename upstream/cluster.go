@@ -46,11 +46,12 @@ type Cluster struct {
 	nodes   cache.Nodes
 	tiered  map[string]struct{} // Options.TieredTopics
 
-	lists    *cache.Loading[struct{}, refreshed]     // asking for the broker list
-	rechecks *cache.Loading[struct{}, refreshed]     // asking for it because a dial failed
-	verdicts *cache.Loading[string, RemoteStorage]   // by topic
-	system   *cache.Loading[struct{}, RemoteStorage] // remote.log.storage.system.enable
-	wanted   chan struct{}                           // one element: refresh soon
+	lists     *cache.Loading[struct{}, refreshed]     // asking for the broker list
+	rechecks  *cache.Loading[struct{}, refreshed]     // asking for it because a dial failed
+	statuses  *cache.Loading[string, RemoteStorage]   // by topic, as looked up
+	lastKnown *cache.Loading[string, RemoteStorage]   // by topic, for when no lookup tells; only Put and Get
+	system    *cache.Loading[struct{}, RemoteStorage] // remote.log.storage.system.enable
+	wanted    chan struct{}                           // one element: refresh soon
 
 	nextServer atomic.Uint32             // where the next DialBootstrap begins
 	selfDialed noted                     // addresses that Options.Own refused
@@ -100,7 +101,8 @@ func newCluster(opts Options, now func() time.Time) (*Cluster, error) {
 	c.rechecks = cache.NewLoading(c.recheckBrokerList, bounds)
 	c.system = cache.NewLoading(c.loadRemoteStorageSystem, bounds)
 	bounds.MaxEntries = opts.MaxTopics
-	c.verdicts = cache.NewLoading(c.loadVerdicts, bounds)
+	c.statuses = cache.NewLoading(c.loadStatuses, bounds)
+	c.lastKnown = cache.NewLoading[string, RemoteStorage](nil, bounds)
 	c.metrics = newMetrics(c)
 	if err := c.metrics.register(opts.Registerer); err != nil {
 		c.Close()
@@ -122,7 +124,7 @@ func (c *Cluster) Start(ctx context.Context) {
 	})
 }
 
-// Close ends the service client, the look-ups under way and what Start began, and
+// Close ends the service client, the lookups under way and what Start began, and
 // waits until all of it has ended. Connections that were dialed stay: they are their
 // sessions'. Dials after Close still work where they need no broker list.
 func (c *Cluster) Close() {
@@ -131,7 +133,7 @@ func (c *Cluster) Close() {
 		c.client.Close() // first: it ends the requests that the loads wait for
 		c.lists.Close()
 		c.rechecks.Close()
-		c.verdicts.Close()
+		c.statuses.Close()
 		c.system.Close()
 	})
 	c.loops.Wait()

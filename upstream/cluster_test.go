@@ -30,7 +30,7 @@ tiered topic "__consumer_offsets": Kafka never tiers this internal topic`)
 func TestNewTakesAnyTimes(t *testing.T) {
 	for _, d := range []time.Duration{time.Nanosecond, 100 * time.Hour} {
 		newTestCluster(t, Options{
-			BootstrapServers: []string{"127.0.0.1:1"}, DialTimeout: d, RequestTimeout: d, MetadataRefresh: d, VerdictTTL: d, UnknownTTL: d,
+			BootstrapServers: []string{"127.0.0.1:1"}, DialTimeout: d, RequestTimeout: d, MetadataRefresh: d, StatusTTL: d, UnknownTTL: d,
 		}, time.Now)
 	}
 }

@@ -37,8 +37,9 @@ type metrics struct {
 	dials     *prometheus.CounterVec // by target, result
 	refreshes *prometheus.CounterVec // by result
 	requests  prometheus.Counter
-	verdicts  *prometheus.CounterVec // by verdict
+	statuses  *prometheus.CounterVec // by status
 	unknown   *prometheus.CounterVec // by reason
+	fallbacks prometheus.Counter
 	gauges    []prometheus.Collector // read from the cluster when asked for
 }
 
@@ -53,38 +54,40 @@ func newMetrics(c *Cluster) *metrics {
 			[]string{"target", "result"}),
 		refreshes: prometheus.NewCounterVec(with(name("broker_list_requests_total"),
 			"Requests of the service client for the broker list, by result."), []string{"result"}),
-		requests: prometheus.NewCounter(with(name("verdict_requests_total"),
+		requests: prometheus.NewCounter(with(name("remote_storage_requests_total"),
 			"DescribeConfigs requests that ask for remote.storage.enable, of up to 500 topics each.")),
-		verdicts: prometheus.NewCounterVec(with(name("verdicts_total"),
-			"Topics asked for, by verdict on their remote storage."), []string{"verdict"}),
-		unknown: prometheus.NewCounterVec(with(name("verdict_failures_total"),
-			"Topics whose verdict stayed unknown, by reason; each was answered -1 if it decided a -6 request."), []string{"reason"}),
+		statuses: prometheus.NewCounterVec(with(name("remote_storage_lookups_total"),
+			"Topics asked for, by status of their remote storage."), []string{"status"}),
+		unknown: prometheus.NewCounterVec(with(name("remote_storage_failures_total"),
+			"Topics whose remote storage status could not be had, by reason."), []string{"reason"}),
+		fallbacks: prometheus.NewCounter(with(name("remote_storage_fallbacks_total"),
+			"Topics for which the last known status was used, at most 15 s old, because no lookup told it.")),
 	}
 	m.gauges = cacheMetrics(c)
 	for _, why := range unknownReasons { // so that a rate can be taken from the first one on
 		m.unknown.WithLabelValues(string(why))
 	}
-	for _, verdict := range []RemoteStorage{RemoteStorageUnknown, RemoteStorageDisabled, RemoteStorageEnabled} {
-		m.verdicts.WithLabelValues(verdict.String())
+	for _, status := range []RemoteStorage{RemoteStorageUnknown, RemoteStorageDisabled, RemoteStorageEnabled} {
+		m.statuses.WithLabelValues(status.String())
 	}
 	return m
 }
 
-// cacheMetrics are read from the node map and the verdicts in memory.
+// cacheMetrics are read from the node map and the statuses in memory.
 func cacheMetrics(c *Cluster) []prometheus.Collector {
 	gauge := func(name, help string, read func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "tiergate", Subsystem: "upstream", Name: name, Help: help}, read)
 	}
 	counter := func(name, help string, read func(cache.Counts) uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "tiergate", Subsystem: "upstream", Name: name, Help: help},
-			func() float64 { return float64(read(c.verdicts.Counts())) })
+			func() float64 { return float64(read(c.statuses.Counts())) })
 	}
 	return []prometheus.Collector{
 		gauge("nodes", "Brokers in the node map.", func() float64 { return float64(len(c.nodes.Snapshot())) }),
-		gauge("verdict_cache_entries", "Topics whose verdict is in memory.", func() float64 { return float64(c.verdicts.Len()) }),
-		counter("verdict_cache_hits_total", "Verdicts answered from memory.", func(n cache.Counts) uint64 { return n.Hits }),
-		counter("verdict_cache_misses_total", "Verdicts not in memory when asked for.", func(n cache.Counts) uint64 { return n.Misses }),
-		counter("verdict_cache_evictions_total", "Verdicts that the bound on topics pushed out of memory.", func(n cache.Counts) uint64 { return n.Evictions }),
+		gauge("remote_storage_cache_entries", "Topics whose remote storage status is in memory.", func() float64 { return float64(c.statuses.Len()) }),
+		counter("remote_storage_cache_hits_total", "Statuses that were in memory when wanted.", func(n cache.Counts) uint64 { return n.Hits }),
+		counter("remote_storage_cache_misses_total", "Statuses that were not in memory when wanted, or too old.", func(n cache.Counts) uint64 { return n.Misses }),
+		counter("remote_storage_cache_evictions_total", "Statuses that the bound on topics pushed out of memory.", func(n cache.Counts) uint64 { return n.Evictions }),
 	}
 }
 
@@ -93,7 +96,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 		return nil
 	}
 	var faults []error
-	for _, collector := range append([]prometheus.Collector{m.dials, m.refreshes, m.requests, m.verdicts, m.unknown}, m.gauges...) {
+	for _, collector := range append([]prometheus.Collector{m.dials, m.refreshes, m.requests, m.statuses, m.unknown, m.fallbacks}, m.gauges...) {
 		faults = append(faults, r.Register(collector))
 	}
 	return errors.Join(faults...)

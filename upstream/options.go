@@ -22,7 +22,7 @@ type Options struct {
 	// BootstrapServers are host:port of brokers to begin with; at least one. They are
 	// resolved at every dial, nothing of it is remembered.
 	BootstrapServers []string
-	// DialTimeout bounds one attempt to reach one resolved address, and one look-up of
+	// DialTimeout bounds one attempt to reach one resolved address, and one lookup of
 	// a name. The context of a dial bounds all attempts together. Default 3 s: what a
 	// lost SYN and its first repetition (1 s) take on a slow path, with some to spare.
 	DialTimeout time.Duration
@@ -31,15 +31,17 @@ type Options struct {
 	// MetadataRefresh is the time between two requests for the broker list, give or
 	// take a tenth. Default 30 s; less than 1 s is 1 s.
 	MetadataRefresh time.Duration
-	// VerdictTTL is how long a topic is remembered as tiered. Default 60 s: it is
-	// seldom that people change remote.storage.enable from true.
-	VerdictTTL time.Duration
-	// UnknownTTL is how long a topic is remembered as not known to be tiered: because
-	// it is not, or because no verdict could be had. Default 5 s, so that a topic whose
-	// tiering is switched on is soon seen.
+	// StatusTTL is how long the status of a topic's remote storage, enabled or disabled,
+	// is used after it was asked for. It bounds how long -6 is answered from what a topic
+	// was before it was created anew or its remote.storage.enable was changed, whoever did
+	// that. Default 1 s: for topics of which nothing is uploaded, each -6 then costs one
+	// DescribeConfigs of theirs a second at the most.
+	StatusTTL time.Duration
+	// UnknownTTL is how long a topic is not asked for again when its status could not be
+	// had. Default 5 s, so that brokers that deny it are not asked for every -6.
 	UnknownTTL time.Duration
-	// MaxTopics bounds the verdicts in memory, one per topic. Default 20,000, about 6 MB
-	// with the longest topic names.
+	// MaxTopics bounds the statuses in memory: so many as looked up, and as many that are
+	// the last known. Default 20,000, about 12 MB with the longest topic names.
 	MaxTopics int
 	// TieredTopics have remote storage on without asking: for clusters that deny
 	// DESCRIBE_CONFIGS to the service client. Exact names.
@@ -59,7 +61,7 @@ type Options struct {
 	Own Own
 	// Logger gets one line when the cluster can be reached or no longer can, when the
 	// broker list changes, and a warning at most every ten minutes per reason when
-	// verdicts can not be had. Default: discard.
+	// statuses can not be had. Default: discard.
 	Logger *slog.Logger
 	// Registerer gets the metrics. Default: none are registered.
 	Registerer prometheus.Registerer
@@ -70,7 +72,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.DialTimeout, 3*time.Second)
 	setDefault(&o.RequestTimeout, 5*time.Second)
 	setDefault(&o.MetadataRefresh, 30*time.Second)
-	setDefault(&o.VerdictTTL, time.Minute)
+	setDefault(&o.StatusTTL, time.Second)
 	setDefault(&o.UnknownTTL, 5*time.Second)
 	setDefault(&o.MaxTopics, 20_000)
 	setDefault(&o.HandshakeTimeout, 10*time.Second)

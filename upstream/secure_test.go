@@ -79,7 +79,7 @@ func TestServiceClientWithTLSAndSASL(t *testing.T) {
 				t.Error(err)
 			}
 			if got := c.ResolveRemoteStorage(testContext(t), []string{"orders"}); !got["orders"] {
-				t.Errorf("verdicts %v, want orders tiered", got)
+				t.Errorf("statuses %v, want orders tiered", got)
 			}
 			for _, row := range c.Capabilities(testContext(t)) {
 				if row.Err != nil || row.RemoteStorage != RemoteStorageEnabled {

@@ -25,12 +25,21 @@ const (
 	// topicsPerRequest bounds one DescribeConfigs: its answer has two configs of each
 	// topic, about 100 KB in all.
 	topicsPerRequest = 500
-	// requestsAtOnce bounds the DescribeConfigs of one look-up in flight. They share
+	// requestsAtOnce bounds the DescribeConfigs of one lookup in flight. They share
 	// connections, where brokers answer one after the other.
 	requestsAtOnce = 4
-	// systemPatience is how long verdicts wait for the brokers' own setting, which
+	// systemPatience is how long statuses wait for the brokers' own setting, which
 	// changes them next to never; one hung broker must not hold them.
 	systemPatience = time.Second
+	// systemTTL is how long the brokers' own setting is remembered. It takes a restart of
+	// the brokers to change it.
+	systemTTL = time.Minute
+	// lastKnownTTL is how long the last known status of a topic is used where no lookup
+	// tells it: as long as a status may be wrong after a change that tiergate does not see.
+	lastKnownTTL = 15 * time.Second
+	// statusPatience is how long a lookup of a topic with a last known status is waited
+	// for: one hung broker must not hold -6.
+	statusPatience = time.Second
 	// warnEvery is the time between two warnings for one reason.
 	warnEvery = 10 * time.Minute
 )
@@ -39,7 +48,7 @@ const (
 type RemoteStorage uint8
 
 const (
-	// RemoteStorageUnknown is the verdict when nobody could tell.
+	// RemoteStorageUnknown is the status when nobody could tell.
 	RemoteStorageUnknown RemoteStorage = iota
 	// RemoteStorageDisabled means that it is off.
 	RemoteStorageDisabled
@@ -71,7 +80,7 @@ func neverTiered(topic string) bool {
 	return false
 }
 
-// settled returns the verdict on a topic that needs no asking.
+// settled returns the status on a topic that needs no asking.
 func (c *Cluster) settled(topic string) (enabled, ok bool) {
 	if neverTiered(topic) {
 		return false, true
@@ -80,55 +89,87 @@ func (c *Cluster) settled(topic string) (enabled, ok bool) {
 	return listed, listed
 }
 
-// CachedRemoteStorage returns what is known now of a topic's remote storage. It
-// never blocks: loops call it.
+// CachedRemoteStorage returns the status of a topic's remote storage if it was looked up
+// within StatusTTL. It never blocks: loops call it.
 func (c *Cluster) CachedRemoteStorage(topic string) (enabled, known bool) {
 	if enabled, ok := c.settled(topic); ok {
 		return enabled, true
 	}
-	verdict, _ := c.verdicts.Get(topic)
-	return verdict == RemoteStorageEnabled, verdict != RemoteStorageUnknown
+	status, _ := c.statuses.Get(topic)
+	return status == RemoteStorageEnabled, status != RemoteStorageUnknown
 }
 
 // ResolveRemoteStorage returns which of topics have remote storage on, and asks the
-// cluster for those that are not in memory: one DescribeConfigs for up to 500 topics,
-// and none for a topic that another call is asking for. It blocks until it has all
-// answers or ctx ends. Topics that stay unknown are absent from the result; that they
-// are is remembered for UnknownTTL.
+// cluster for those that it was not asked for within StatusTTL: one DescribeConfigs for
+// up to 500 topics, and none for a topic that another call is asking for. It blocks until
+// it has all answers or ctx ends. Where no answer tells a status, and after a second
+// without one, the last known status is used, for lastKnownTTL. Topics that stay unknown
+// are absent from the result; that they are is remembered for UnknownTTL.
 //
 // It keeps the strings of topics: they must not share memory with a read buffer.
 func (c *Cluster) ResolveRemoteStorage(ctx context.Context, topics []string) map[string]bool {
-	verdicts := make(map[string]bool, len(topics))
+	enabled := make(map[string]bool, len(topics))
 	ask := make([]string, 0, len(topics))
 	for _, topic := range topics {
-		if enabled, ok := c.settled(topic); ok {
-			verdicts[topic] = enabled
+		if on, ok := c.settled(topic); ok {
+			enabled[topic] = on
 		} else {
 			ask = append(ask, topic)
 		}
 	}
-	// The error is that of ctx, or that the cluster is closed: what is missing then is unknown.
-	got, _ := c.verdicts.Load(ctx, ask)
-	for topic, verdict := range got {
-		if verdict != RemoteStorageUnknown {
-			verdicts[topic] = verdict == RemoteStorageEnabled
+	got := c.lookUp(ctx, ask)
+	for _, topic := range ask {
+		status := got[topic]
+		if status == RemoteStorageUnknown {
+			if status = c.lastKnownStatus(topic); status == RemoteStorageUnknown {
+				continue
+			}
+			c.metrics.fallbacks.Inc()
 		}
+		enabled[topic] = status == RemoteStorageEnabled
 	}
-	return verdicts
+	return enabled
 }
 
-// ObserveRemoteStorage tells of topics that a -5 (LATEST_TIERED) answer with an
-// offset proved tiered: they are remembered as enabled, whatever was known before or
-// is being asked. It never blocks: loops call it. It keeps the strings.
+// lookUp returns the statuses of topics. It waits for those that have a last known status
+// statusPatience long, for the others until ctx ends. What is missing is unknown.
+func (c *Cluster) lookUp(ctx context.Context, topics []string) map[string]RemoteStorage {
+	brief, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	// The errors are that a context ended, or that the cluster is closed.
+	got, err := c.statuses.Load(brief, topics)
+	if err == nil {
+		return got
+	}
+	var rest []string
+	for _, topic := range topics {
+		if _, ok := got[topic]; !ok && c.lastKnownStatus(topic) == RemoteStorageUnknown {
+			rest = append(rest, topic)
+		}
+	}
+	more, _ := c.statuses.Load(ctx, rest) // joins the lookups under way
+	maps.Copy(got, more)
+	return got
+}
+
+func (c *Cluster) lastKnownStatus(topic string) RemoteStorage {
+	status, _ := c.lastKnown.Get(topic)
+	return status
+}
+
+// ObserveRemoteStorage tells of topics that a -5 (LATEST_TIERED) answer with an offset
+// proved tiered. A proof tells what a topic was, and it is -5 without an offset that a
+// status is wanted for: so proofs answer only where no lookup does. It never blocks:
+// loops call it. It keeps the strings.
 func (c *Cluster) ObserveRemoteStorage(topics []string) {
 	for _, topic := range topics {
 		if _, ok := c.settled(topic); !ok {
-			c.verdicts.Put(topic, RemoteStorageEnabled, c.opts.VerdictTTL)
+			c.lastKnown.Put(topic, RemoteStorageEnabled, lastKnownTTL)
 		}
 	}
 }
 
-// unknownReason says why a verdict could not be had. A metric label: the set is closed.
+// unknownReason says why a status could not be had. A metric label: the set is closed.
 type unknownReason string
 
 const (
@@ -146,20 +187,21 @@ var unknownReasons = []unknownReason{
 	reasonDenied, reasonUnknownTopic, reasonBrokerError, reasonTimeout, reasonUnreachable, reasonAbsent, reasonNoConfig,
 }
 
-// failedVerdict is a verdict that could not be had.
-type failedVerdict struct {
+// failedStatus is a status that could not be had.
+type failedStatus struct {
 	topic  string
 	reason unknownReason
 	err    error
 }
 
-// loadVerdicts is the LoadFunc of Cluster.verdicts.
-func (c *Cluster) loadVerdicts(ctx context.Context, topics []string) map[string]cache.Loaded[RemoteStorage] {
+// loadStatuses is the LoadFunc of Cluster.statuses.
+func (c *Cluster) loadStatuses(ctx context.Context, topics []string) map[string]cache.Loaded[RemoteStorage] {
 	var (
 		mu       sync.Mutex
-		verdicts = make(map[string]RemoteStorage, len(topics))
-		failures []failedVerdict
+		statuses = make(map[string]RemoteStorage, len(topics))
+		failures []failedStatus
 		asking   errgroup.Group
+		asked    = c.now()
 	)
 	asking.SetLimit(requestsAtOnce)
 	for chunk := range slices.Chunk(topics, topicsPerRequest) {
@@ -167,50 +209,65 @@ func (c *Cluster) loadVerdicts(ctx context.Context, topics []string) map[string]
 			got, failed := c.askTopics(ctx, chunk)
 			mu.Lock()
 			defer mu.Unlock()
-			maps.Copy(verdicts, got)
+			maps.Copy(statuses, got)
 			failures = append(failures, failed...)
 			return nil
 		})
 	}
 	_ = asking.Wait() // no member returns an error
-	c.heedSystem(ctx, verdicts)
-	c.countVerdicts(verdicts, failures)
-	loaded := make(map[string]cache.Loaded[RemoteStorage], len(verdicts))
-	for topic, verdict := range verdicts {
-		loaded[topic] = cache.Loaded[RemoteStorage]{Value: verdict, TTL: c.ttl(verdict)}
+	c.heedSystem(ctx, statuses)
+	c.countStatuses(statuses, failures)
+	return c.remember(asked, statuses, failures)
+}
+
+// remember says how long statuses are used that were asked for at a time. A status ages
+// from when it was asked for: a lookup that began before a change and ends after it must
+// not outlive one that began with the change. A failure ages from now, since the next
+// lookup may take as long.
+func (c *Cluster) remember(asked time.Time, statuses map[string]RemoteStorage, failures []failedStatus) map[string]cache.Loaded[RemoteStorage] {
+	age := c.now().Sub(asked)
+	loaded := make(map[string]cache.Loaded[RemoteStorage], len(statuses))
+	for topic, status := range statuses {
+		if status == RemoteStorageUnknown {
+			continue
+		}
+		loaded[topic] = cache.Loaded[RemoteStorage]{Value: status, TTL: c.opts.StatusTTL - age}
+		c.lastKnown.Put(topic, status, lastKnownTTL-age)
+	}
+	for _, f := range failures {
+		ttl := c.opts.UnknownTTL
+		if f.reason == reasonUnknownTopic {
+			// Told, not failed: the topic is gone, or so new that this broker does not know it.
+			ttl = c.opts.StatusTTL - age
+			c.lastKnown.Put(f.topic, RemoteStorageUnknown, 0)
+		}
+		loaded[f.topic] = cache.Loaded[RemoteStorage]{Value: RemoteStorageUnknown, TTL: ttl}
 	}
 	return loaded
 }
 
-func (c *Cluster) ttl(verdict RemoteStorage) time.Duration {
-	if verdict == RemoteStorageEnabled {
-		return c.opts.VerdictTTL
-	}
-	return c.opts.UnknownTTL
-}
-
 // askTopics asks any broker for the configs of at most topicsPerRequest topics.
-// Every topic has a verdict in the answer, if only that it is unknown.
-func (c *Cluster) askTopics(ctx context.Context, topics []string) (map[string]RemoteStorage, []failedVerdict) {
+// Every topic has a status in the answer, if only that it is unknown.
+func (c *Cluster) askTopics(ctx context.Context, topics []string) (map[string]RemoteStorage, []failedStatus) {
 	c.metrics.requests.Inc()
 	answers, err := describeConfigs(ctx, c.client, kmsg.ConfigResourceTypeTopic, topics, []string{remoteStorageEnable, cleanupPolicy})
-	verdicts := make(map[string]RemoteStorage, len(topics))
-	var failures []failedVerdict
+	statuses := make(map[string]RemoteStorage, len(topics))
+	var failures []failedStatus
 	for _, topic := range topics {
-		verdict, why := RemoteStorageUnknown, failedVerdict{topic: topic, err: err}
+		status, why := RemoteStorageUnknown, failedStatus{topic: topic, err: err}
 		if err != nil {
 			why.reason = requestFailure(err)
 		} else if answer, ok := answers[topic]; ok {
-			verdict, why.reason, why.err = topicVerdict(answer)
+			status, why.reason, why.err = topicStatus(answer)
 		} else {
 			why.reason, why.err = reasonAbsent, errors.New("the DescribeConfigs answer leaves the topic out")
 		}
-		verdicts[topic] = verdict
-		if verdict == RemoteStorageUnknown {
+		statuses[topic] = status
+		if status == RemoteStorageUnknown {
 			failures = append(failures, why)
 		}
 	}
-	return verdicts, failures
+	return statuses, failures
 }
 
 // requestFailure classifies the error of a request that has no answer.
@@ -224,9 +281,9 @@ func requestFailure(err error) unknownReason {
 	}
 }
 
-// topicVerdict reads the answer of one topic. UnifiedLog.isRemoteLogEnabled decides
+// topicStatus reads the answer of one topic. UnifiedLog.isRemoteLogEnabled decides
 // in the broker: remote.storage.enable, not on a compacted topic.
-func topicVerdict(answer kmsg.DescribeConfigsResponseResource) (RemoteStorage, unknownReason, error) {
+func topicStatus(answer kmsg.DescribeConfigsResponseResource) (RemoteStorage, unknownReason, error) {
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
 		return RemoteStorageUnknown, errorReason(err), err
 	}
@@ -264,17 +321,17 @@ func errorReason(err error) unknownReason {
 	}
 }
 
-// heedSystem changes enabled verdicts to disabled where tiered storage is off in the
+// heedSystem changes enabled statuses to disabled where tiered storage is off in the
 // brokers. Kafka keeps the two from meeting: a broker with
 // remote.log.storage.system.enable=false refuses the topic config, and does not start
 // while a topic has it (LogConfig.validateRemoteStorageOnlyIfSystemEnabled). What is
 // left are brokers in the middle of a change; so only when all brokers say false does
 // that overrule the topic's own config, and nothing is asked unless a topic is
 // enabled.
-func (c *Cluster) heedSystem(ctx context.Context, verdicts map[string]RemoteStorage) {
+func (c *Cluster) heedSystem(ctx context.Context, statuses map[string]RemoteStorage) {
 	enabled := false
-	for _, verdict := range verdicts {
-		enabled = enabled || verdict == RemoteStorageEnabled
+	for _, status := range statuses {
+		enabled = enabled || status == RemoteStorageEnabled
 	}
 	if !enabled {
 		return
@@ -285,9 +342,9 @@ func (c *Cluster) heedSystem(ctx context.Context, verdicts map[string]RemoteStor
 	if got[struct{}{}] != RemoteStorageDisabled {
 		return
 	}
-	for topic, verdict := range verdicts {
-		if verdict == RemoteStorageEnabled {
-			verdicts[topic] = RemoteStorageDisabled
+	for topic, status := range statuses {
+		if status == RemoteStorageEnabled {
+			statuses[topic] = RemoteStorageDisabled
 		}
 	}
 }
@@ -298,16 +355,16 @@ func (c *Cluster) heedSystem(ctx context.Context, verdicts map[string]RemoteStor
 func (c *Cluster) loadRemoteStorageSystem(ctx context.Context, keys []struct{}) map[struct{}]cache.Loaded[RemoteStorage] {
 	_ = c.refresh(ctx) // without a list there is nobody to ask: unknown
 	nodes := c.nodes.Snapshot()
-	verdict, ttl := RemoteStorageUnknown, c.opts.UnknownTTL
+	status, ttl := RemoteStorageUnknown, c.opts.UnknownTTL
 	said := 0 // nodes that have it off
 	for _, node := range nodes {
 		got, why, err := brokerRemoteStorage(ctx, c.client.Broker(int(node.NodeID)), node.NodeID)
 		if why == reasonDenied {
-			ttl = c.opts.VerdictTTL // all would say so, and will again
+			ttl = systemTTL // all would say so, and will again
 			break
 		}
 		if got == RemoteStorageEnabled {
-			verdict, ttl = got, c.opts.VerdictTTL
+			status, ttl = got, systemTTL
 			break
 		}
 		if got == RemoteStorageDisabled {
@@ -316,9 +373,9 @@ func (c *Cluster) loadRemoteStorageSystem(ctx context.Context, keys []struct{}) 
 		c.opts.Logger.Debug("broker's tiered storage", "node", node.NodeID, remoteStorageSystemEnable, got, "error", err)
 	}
 	if said > 0 && said == len(nodes) {
-		verdict, ttl = RemoteStorageDisabled, c.opts.VerdictTTL
+		status, ttl = RemoteStorageDisabled, systemTTL
 	}
-	return map[struct{}]cache.Loaded[RemoteStorage]{keys[0]: {Value: verdict, TTL: ttl}}
+	return map[struct{}]cache.Loaded[RemoteStorage]{keys[0]: {Value: status, TTL: ttl}}
 }
 
 // brokerRemoteStorage asks a broker for its own remote.log.storage.system.enable,
@@ -339,15 +396,15 @@ func brokerRemoteStorage(ctx context.Context, broker requester, nodeID int32) (R
 	return booleanConfig(answer, remoteStorageSystemEnable)
 }
 
-// countVerdicts counts a look-up and says once in a while what stands in its way.
-func (c *Cluster) countVerdicts(verdicts map[string]RemoteStorage, failures []failedVerdict) {
-	for _, verdict := range verdicts {
-		c.metrics.verdicts.WithLabelValues(verdict.String()).Inc()
+// countStatuses counts a lookup and says once in a while what stands in its way.
+func (c *Cluster) countStatuses(statuses map[string]RemoteStorage, failures []failedStatus) {
+	for _, status := range statuses {
+		c.metrics.statuses.WithLabelValues(status.String()).Inc()
 	}
 	if c.running.Err() != nil {
 		return // closing: what failed says nothing
 	}
-	byReason := make(map[unknownReason][]failedVerdict)
+	byReason := make(map[unknownReason][]failedStatus)
 	for _, f := range failures {
 		c.metrics.unknown.WithLabelValues(string(f.reason)).Inc()
 		byReason[f.reason] = append(byReason[f.reason], f)
@@ -357,7 +414,7 @@ func (c *Cluster) countVerdicts(verdicts map[string]RemoteStorage, failures []fa
 	}
 }
 
-func (c *Cluster) warnUnknown(why unknownReason, failed []failedVerdict) {
+func (c *Cluster) warnUnknown(why unknownReason, failed []failedStatus) {
 	if why == reasonUnknownTopic {
 		return // a client asked for a topic that is not there, which happens every day
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
-func wantVerdicts(t *testing.T, got, want map[string]bool) {
+func wantStatuses(t *testing.T, got, want map[string]bool) {
 	t.Helper()
 	if !maps.Equal(got, want) {
-		t.Fatalf("verdicts %v, want %v", got, want)
+		t.Fatalf("statuses %v, want %v", got, want)
 	}
 }
 
@@ -70,7 +70,7 @@ func wantCounted(t *testing.T, registry *prometheus.Registry, name string, want 
 	}
 }
 
-func TestVerdictsOfEveryKind(t *testing.T) {
+func TestStatusesOfEveryKind(t *testing.T) {
 	k := newKafka(t)
 	k.system("true", "true", "true")
 	k.tiered("tiered")
@@ -100,7 +100,7 @@ func TestVerdictsOfEveryKind(t *testing.T) {
 	for _, topic := range internal {
 		want[topic] = false
 	}
-	wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), ask), want)
+	wantStatuses(t, c.ResolveRemoteStorage(testContext(t), ask), want)
 	asked := []string{"bad name", "broken", "compacted", "compacted-too", "denied", "denied-too", "left-out", "local", "missing", "no-config", "no-policy", "odd", "tiered"}
 	k.wantAsked(t, asked)
 	for _, topic := range ask {
@@ -108,12 +108,12 @@ func TestVerdictsOfEveryKind(t *testing.T) {
 		wantCached(t, c, topic, enabled, known)
 	}
 
-	wantCounted(t, registry, "tiergate_upstream_verdicts_total", map[string]float64{"enabled": 2, "disabled": 3, "unknown": 8})
-	wantCounted(t, registry, "tiergate_upstream_verdict_failures_total", map[string]float64{
+	wantCounted(t, registry, "tiergate_upstream_remote_storage_lookups_total", map[string]float64{"enabled": 2, "disabled": 3, "unknown": 8})
+	wantCounted(t, registry, "tiergate_upstream_remote_storage_failures_total", map[string]float64{
 		"absent": 1, "broker_error": 1, "denied": 2, "no_config": 2, "unknown_topic": 2,
 	})
-	wantCounted(t, registry, "tiergate_upstream_verdict_requests_total", map[string]float64{"": 1})
-	wantCounted(t, registry, "tiergate_upstream_verdict_cache_entries", map[string]float64{"": 13})
+	wantCounted(t, registry, "tiergate_upstream_remote_storage_requests_total", map[string]float64{"": 1})
+	wantCounted(t, registry, "tiergate_upstream_remote_storage_cache_entries", map[string]float64{"": 13})
 
 	denied := log.lines("reason=denied")
 	if len(denied) != 1 || !strings.Contains(denied[0], `topics=2 first=denied`) ||
@@ -125,7 +125,7 @@ func TestVerdictsOfEveryKind(t *testing.T) {
 	}
 }
 
-func TestVerdictsAreRemembered(t *testing.T) {
+func TestStatusesAreRemembered(t *testing.T) {
 	k := newKafka(t)
 	k.system("true", "true", "true")
 	k.tiered("tiered")
@@ -141,15 +141,15 @@ func TestVerdictsAreRemembered(t *testing.T) {
 		asked []string
 	}{
 		{0, topics},
-		{5*time.Second - 1, nil},
-		{1, []string{"denied", "local"}}, // UnknownTTL
-		{55*time.Second - 1, []string{"denied", "local"}},
-		{1, []string{"tiered"}}, // VerdictTTL
-		{9 * time.Minute, topics},
+		{time.Second - 1, nil},
+		{1, []string{"local", "tiered"}}, // StatusTTL
+		{4*time.Second - 1, []string{"local", "tiered"}},
+		{1, []string{"denied"}}, // UnknownTTL
+		{10 * time.Minute, topics},
 	}
 	for i, step := range steps {
 		clock.pass(step.pass)
-		wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), topics), want)
+		wantStatuses(t, c.ResolveRemoteStorage(testContext(t), topics), want)
 		got := k.takeAsked()
 		if fmt.Sprint(got) != fmt.Sprint(append([][]string(nil), slices.DeleteFunc([][]string{step.asked}, func(s []string) bool { return s == nil })...)) {
 			t.Fatalf("step %d: asked for %q, want %q", i, got, step.asked)
@@ -173,7 +173,7 @@ func TestManyTopicsInFewRequests(t *testing.T) {
 	}
 	// Fewer entries than topics: the answer is whole all the same.
 	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs(), MaxTopics: 100}, newClock().now)
-	wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), topics), want)
+	wantStatuses(t, c.ResolveRemoteStorage(testContext(t), topics), want)
 	var sizes []int
 	for _, asked := range k.takeAsked() {
 		sizes = append(sizes, len(asked))
@@ -182,26 +182,170 @@ func TestManyTopicsInFewRequests(t *testing.T) {
 	if !slices.Equal(sizes, []int{201, 500, 500}) {
 		t.Fatalf("requests of %v topics, want 500, 500 and 201", sizes)
 	}
-	if n := c.verdicts.Len(); n != 100 {
-		t.Fatalf("%d verdicts in memory, want 100", n)
+	if n := c.statuses.Len(); n != 100 {
+		t.Fatalf("%d statuses in memory, want 100", n)
 	}
 }
 
-func TestObservedTopicsAreTiered(t *testing.T) {
+// wantResolved resolves one topic: "enabled", "disabled" or "unknown".
+func wantResolved(t *testing.T, c *Cluster, topic string, want RemoteStorage) {
+	t.Helper()
+	got := RemoteStorageUnknown
+	if enabled, known := c.ResolveRemoteStorage(testContext(t), []string{topic})[topic]; known && enabled {
+		got = RemoteStorageEnabled
+	} else if known {
+		got = RemoteStorageDisabled
+	}
+	if got != want {
+		t.Fatalf("%s is %v, want %v", topic, got, want)
+	}
+}
+
+// Whatever happens to a topic, its status is right within StatusTTL, as far as the broker
+// that is asked knows.
+func TestStatusFollowsTheTopic(t *testing.T) {
+	k := newKafka(t)
+	k.system("true", "true", "true")
+	clock := newClock()
+	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, clock.now)
+	enabled, disabled, unknown := RemoteStorageEnabled, RemoteStorageDisabled, RemoteStorageUnknown
+	deleted := func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.topics, "t")
+	}
+	was := unknown
+	for i, step := range []struct {
+		change func()
+		want   RemoteStorage
+	}{
+		{deleted, unknown}, // a broker that does not know the topic yet
+		{func() { k.tiered("t") }, enabled},
+		{func() { k.set("false", "t") }, disabled}, // created anew, or switched off
+		{func() { k.tiered("t") }, enabled},
+		{deleted, unknown},
+		{func() { k.set("false", "t") }, disabled},
+		{deleted, unknown},
+	} {
+		step.change()
+		if i > 0 {
+			clock.pass(time.Second - 1)
+			wantResolved(t, c, "t", was)
+			clock.pass(1)
+		}
+		wantResolved(t, c, "t", step.want)
+		was = step.want
+	}
+}
+
+// A lookup that began before a change and ends after it is not kept longer than one that
+// ended at once.
+func TestStatusAgesFromWhenItWasAskedFor(t *testing.T) {
+	k := newKafka(t)
+	k.system("true", "true", "true")
+	k.tiered("t")
+	k.hold = make(chan struct{})
+	clock := newClock()
+	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, clock.now)
+	got := make(chan map[string]bool, 1)
+	ctx := testContext(t)
+	go func() { got <- c.ResolveRemoteStorage(ctx, []string{"t"}) }()
+	<-k.arrived // and its answer is made
+	k.set("false", "t")
+	clock.pass(time.Second - 1)
+	close(k.hold)
+	wantStatuses(t, <-got, map[string]bool{"t": true})
+	wantCached(t, c, "t", true, true)
+	clock.pass(1)
+	wantCached(t, c, "t", false, false)
+	wantResolved(t, c, "t", RemoteStorageDisabled)
+}
+
+// What a -5 with an offset proved answers nothing where a lookup tells the status, since
+// -6 wants one only when there is no such offset any more.
+func TestProofsYieldToLookups(t *testing.T) {
 	k := newKafka(t)
 	k.set("false", "a")
-	clock := newClock()
-	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs(), TieredTopics: []string{"listed"}}, clock.now)
-	wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), []string{"a"}), map[string]bool{"a": false})
-	c.ObserveRemoteStorage([]string{"a", "b", "listed", "__consumer_offsets"})
-	wantCached(t, c, "a", true, true)
-	wantCached(t, c, "b", true, true)
-	wantCached(t, c, "__consumer_offsets", false, true)
-	if n := c.verdicts.Len(); n != 2 {
-		t.Fatalf("%d verdicts in memory, want 2: what is settled without asking is not kept", n)
+	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, newClock().now)
+	c.ObserveRemoteStorage([]string{"a"})
+	wantCached(t, c, "a", false, false)
+	wantResolved(t, c, "a", RemoteStorageDisabled)
+	c.ObserveRemoteStorage([]string{"a"})
+	wantResolved(t, c, "a", RemoteStorageDisabled)
+}
+
+// Where no lookup tells a status the last known one is used, for 15 seconds, whether a
+// lookup or a proof made it known.
+func TestLastKnownStatus(t *testing.T) {
+	k := newKafka(t)
+	k.system("true", "true", "true")
+	k.tiered("looked-up")
+	clock, registry := newClock(), prometheus.NewRegistry()
+	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs(), TieredTopics: []string{"listed"}, Registerer: registry}, clock.now)
+	wantResolved(t, c, "looked-up", RemoteStorageEnabled)
+	c.ObserveRemoteStorage([]string{"proved", "listed", "__consumer_offsets"})
+	if n := c.lastKnown.Len(); n != 2 {
+		t.Fatalf("%d topics remembered, want 2: what is settled without asking is not kept", n)
 	}
-	clock.pass(time.Minute)
-	wantCached(t, c, "b", false, false)
+	k.mu.Lock()
+	k.errs["looked-up"], k.errs["proved"] = kerr.UnknownServerError, kerr.TopicAuthorizationFailed
+	k.mu.Unlock()
+	for _, step := range []struct {
+		pass   time.Duration
+		proved RemoteStorage
+		lookup RemoteStorage
+	}{
+		{time.Second, RemoteStorageEnabled, RemoteStorageEnabled},
+		{14*time.Second - 1, RemoteStorageEnabled, RemoteStorageEnabled},
+		{1, RemoteStorageUnknown, RemoteStorageUnknown},
+	} {
+		clock.pass(step.pass)
+		wantResolved(t, c, "proved", step.proved)
+		wantResolved(t, c, "looked-up", step.lookup)
+	}
+	wantCounted(t, registry, "tiergate_upstream_remote_storage_fallbacks_total", map[string]float64{"": 4})
+
+	// A topic that is gone has no last known status, also when nobody can tell any more.
+	k.mu.Lock()
+	k.errs["looked-up"] = nil
+	k.mu.Unlock()
+	clock.pass(5 * time.Second) // UnknownTTL
+	wantResolved(t, c, "looked-up", RemoteStorageEnabled)
+	k.mu.Lock()
+	delete(k.topics, "looked-up")
+	k.mu.Unlock()
+	clock.pass(time.Second)
+	wantResolved(t, c, "looked-up", RemoteStorageUnknown)
+	k.mu.Lock()
+	k.errs["looked-up"] = kerr.UnknownServerError
+	k.mu.Unlock()
+	clock.pass(time.Second)
+	wantResolved(t, c, "looked-up", RemoteStorageUnknown)
+}
+
+// A broker that hangs does not hold -6 for topics with a last known status; others wait
+// for it.
+func TestHungBrokerDoesNotHoldKnownTopics(t *testing.T) {
+	k := newKafka(t)
+	k.system("true", "true", "true")
+	k.tiered("known", "new")
+	clock := newClock()
+	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, clock.now)
+	wantResolved(t, c, "known", RemoteStorageEnabled)
+	<-k.arrived
+	clock.pass(time.Second)
+	hold := make(chan struct{})
+	k.mu.Lock()
+	k.hold = hold
+	k.mu.Unlock()
+	wantResolved(t, c, "known", RemoteStorageEnabled)
+	<-k.arrived // it was asked for, and is not answered yet
+	got := make(chan map[string]bool, 1)
+	ctx := testContext(t)
+	go func() { got <- c.ResolveRemoteStorage(ctx, []string{"known", "new"}) }()
+	eventually(t, "what is left of the wait", func() bool { return c.statuses.Counts().Joined == 2 })
+	close(hold)
+	wantStatuses(t, <-got, map[string]bool{"known": true, "new": true})
 }
 
 func TestConcurrentCallersShareOneRequest(t *testing.T) {
@@ -220,12 +364,12 @@ func TestConcurrentCallersShareOneRequest(t *testing.T) {
 	for range 20 {
 		go func() { results <- c.ResolveRemoteStorage(ctx, []string{"a"}) }()
 	}
-	eventually(t, "20 callers wait for the same topic", func() bool { return c.verdicts.Counts().Joined == 20 })
+	eventually(t, "20 callers wait for the same topic", func() bool { return c.statuses.Counts().Joined == 20 })
 	giveUp()
-	wantVerdicts(t, <-first, map[string]bool{})
+	wantStatuses(t, <-first, map[string]bool{})
 	close(k.hold)
 	for range 20 {
-		wantVerdicts(t, <-results, map[string]bool{"a": true})
+		wantStatuses(t, <-results, map[string]bool{"a": true})
 	}
 	k.wantAsked(t, []string{"a"})
 }
@@ -255,17 +399,17 @@ func TestBrokersWithoutTieredStorage(t *testing.T) {
 				}
 			}
 			c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, newClock().now)
-			wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), []string{"a", "b"}), test.want)
+			wantStatuses(t, c.ResolveRemoteStorage(testContext(t), []string{"a", "b"}), test.want)
 		})
 	}
 }
 
-func TestVerdictsOfACluster(t *testing.T) {
+func TestStatusesOfACluster(t *testing.T) {
 	t.Run("that is down", func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c := newTestCluster(t, Options{BootstrapServers: []string{refusing(t)}, Registerer: registry}, time.Now)
-		wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), []string{"a", "__consumer_offsets"}), map[string]bool{"__consumer_offsets": false})
-		wantCounted(t, registry, "tiergate_upstream_verdict_failures_total", map[string]float64{"unreachable": 1})
+		wantStatuses(t, c.ResolveRemoteStorage(testContext(t), []string{"a", "__consumer_offsets"}), map[string]bool{"__consumer_offsets": false})
+		wantCounted(t, registry, "tiergate_upstream_remote_storage_failures_total", map[string]float64{"unreachable": 1})
 	})
 	t.Run("that does not answer", func(t *testing.T) {
 		k := newKafka(t)
@@ -273,8 +417,8 @@ func TestVerdictsOfACluster(t *testing.T) {
 		k.mute = true
 		registry := prometheus.NewRegistry()
 		c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs(), RequestTimeout: 100 * time.Millisecond, Registerer: registry}, time.Now)
-		wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), []string{"a"}), map[string]bool{})
-		wantCounted(t, registry, "tiergate_upstream_verdict_failures_total", map[string]float64{"timeout": 1})
+		wantStatuses(t, c.ResolveRemoteStorage(testContext(t), []string{"a"}), map[string]bool{})
+		wantCounted(t, registry, "tiergate_upstream_remote_storage_failures_total", map[string]float64{"timeout": 1})
 	})
 	t.Run("whose first server is down", func(t *testing.T) {
 		k := newKafka(t)
@@ -282,14 +426,14 @@ func TestVerdictsOfACluster(t *testing.T) {
 		k.tiered("a")
 		for range 4 { // kgo begins at a random one
 			c := newTestCluster(t, Options{BootstrapServers: []string{refusing(t), refusing(t), k.ListenAddrs()[0]}}, time.Now)
-			wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), []string{"a"}), map[string]bool{"a": true})
+			wantStatuses(t, c.ResolveRemoteStorage(testContext(t), []string{"a"}), map[string]bool{"a": true})
 		}
 	})
 	t.Run("that is closed", func(t *testing.T) {
 		k := newKafka(t)
 		c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs(), TieredTopics: []string{"listed"}}, time.Now)
 		c.Close()
-		wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), []string{"a", "listed"}), map[string]bool{"listed": true})
+		wantStatuses(t, c.ResolveRemoteStorage(testContext(t), []string{"a", "listed"}), map[string]bool{"listed": true})
 		k.wantAsked(t)
 	})
 }
@@ -304,7 +448,7 @@ func TestCloseEndsALookUp(t *testing.T) {
 	go func() { got <- c.ResolveRemoteStorage(ctx, []string{"a"}) }()
 	<-k.arrived
 	c.Close()
-	wantVerdicts(t, <-got, map[string]bool{})
+	wantStatuses(t, <-got, map[string]bool{})
 	if warned := log.lines("level=WARN"); len(warned) != 0 {
 		t.Fatalf("warnings while closing: %q", warned)
 	}
@@ -319,7 +463,7 @@ func TestRequestVersionIsTheBrokers(t *testing.T) {
 	k.system("true", "true", "true")
 	k.tiered("a")
 	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, newClock().now)
-	wantVerdicts(t, c.ResolveRemoteStorage(testContext(t), []string{"a"}), map[string]bool{"a": true})
+	wantStatuses(t, c.ResolveRemoteStorage(testContext(t), []string{"a"}), map[string]bool{"a": true})
 	if !slices.Equal(k.versions, []int16{1}) {
 		t.Fatalf("DescribeConfigs versions %v, want 1", k.versions)
 	}
