@@ -33,24 +33,44 @@ func wideRequest(topics, partitions int) []byte {
 	return b
 }
 
-// wideAnswer is a broker's response to a lookup of such a request. Everything is uploaded in
-// epoch 0 up to offset 9, and the leader's epoch is 2, so that four lookups and an epoch
-// round are needed.
-func wideAnswer(ask []byte) []byte {
-	key := codec.RequestKey(ask)
+// wideBroker answers such requests. Its answers do not depend on the topic.
+type wideBroker struct {
+	look func(timestamp int64) point
+	// end is the answer to a leader epoch of a partition.
+	end func(index, epoch int32) epochEnd
+}
+
+// uploadedInEpoch0: offset 9 of epoch 0 is uploaded and the leader's epoch is 2, so that four
+// lookups and an epoch round are needed.
+func uploadedInEpoch0() wideBroker {
+	return wideBroker{
+		look: func(timestamp int64) point {
+			switch timestamp {
+			case latestTieredTimestamp:
+				return point{9, 0}
+			case latestTimestamp:
+				return point{50, 2}
+			default:
+				return point{0, 0}
+			}
+		},
+		end: func(_, epoch int32) epochEnd { return epochEnd{epoch, 10 + 20*int64(epoch)} },
+	}
+}
+
+// answer returns the response to a lookup.
+func (w wideBroker) answer(ask []byte) []byte {
 	_, body, err := codec.RequestBody(ask, codec.Flexible)
 	if err != nil {
 		panic(err)
 	}
 	c := codec.NewCursor(ask, codec.Flexible)
-	c.Skip(body + 4)
-	row := 13
-	if key == listOffsetsKey {
-		c.Skip(1)
-		row = 17
+	fixed, row := body+replicaAndIsolation, w.offsetRow
+	if codec.RequestKey(ask) == offsetForLeaderEpochKey {
+		fixed, row = body+4, w.epochRow
 	}
-	b := make([]byte, codec.ResponseFixedLen, 2*len(ask))
-	b = append(b, 0, 0, 0, 0, 0)
+	c.Skip(fixed)
+	b := append(make([]byte, codec.ResponseFixedLen, 2*len(ask)), 0, 0, 0, 0, 0)
 	topics := c.ArrayLen(1)
 	b = codec.AppendArrayLen(b, codec.Flexible, topics)
 	for range topics {
@@ -58,24 +78,7 @@ func wideAnswer(ask []byte) []byte {
 		rows := c.ArrayLen(1)
 		b = codec.AppendArrayLen(b, codec.Flexible, rows)
 		for range rows {
-			r := c.Skip(row)
-			if key == listOffsetsKey {
-				p := point{0, 0}
-				switch int64(binary.BigEndian.Uint64(r[8:])) {
-				case latestTieredTimestamp:
-					p = point{9, 0}
-				case latestTimestamp:
-					p = point{50, 2}
-				}
-				b = append(append(b, r[:4]...), 0, 0)
-				b = binary.BigEndian.AppendUint64(b, ^uint64(0))
-				b = binary.BigEndian.AppendUint64(b, uint64(p.offset))
-				b = append(binary.BigEndian.AppendUint32(b, uint32(p.epoch)), 0)
-				continue
-			}
-			e := binary.BigEndian.Uint32(r[8:])
-			b = append(append(append(b, 0, 0), r[:4]...), r[8:12]...)
-			b = append(binary.BigEndian.AppendUint64(b, uint64(10+20*e)), 0)
+			b = row(b, &c)
 		}
 		c.Tags()
 		b = append(b, 0)
@@ -85,79 +88,106 @@ func wideAnswer(ask []byte) []byte {
 	return b
 }
 
+func (w wideBroker) offsetRow(b []byte, c *codec.Cursor) []byte {
+	asked := c.Skip(requestTags)
+	c.Tags()
+	return appendOffset(b, int32At(asked, requestIndex), w.look(int64At(asked, requestTimestamp)))
+}
+
+// appendOffset appends a partition of a ListOffsets response.
+func appendOffset(b []byte, index int32, at point) []byte {
+	var row [minAnswer]byte
+	putInt32At(row[:], answerIndex, index)
+	putInt64At(row[:], answerTimestamp, -1)
+	putInt64At(row[:], answerOffset, at.offset)
+	putInt32At(row[:], answerEpoch, at.epoch)
+	return append(b, row[:]...)
+}
+
+func (w wideBroker) epochRow(b []byte, c *codec.Cursor) []byte {
+	index, _, epoch := c.Int32(), c.Int32(), c.Int32()
+	c.Tags()
+	e := w.end(index, epoch)
+	var row [minEnd]byte
+	putInt32At(row[:], endIndex, index)
+	putInt32At(row[:], endEpoch, e.epoch)
+	putInt64At(row[:], endEndOffset, e.endOffset)
+	return append(b, row[:]...)
+}
+
+// exchange runs a machine to its end against a broker and returns it. The responses are made
+// once and kept in answers. call is called around each call of the machine, after, with the
+// machine's memory as it is then, after each.
+func exchange(t fataler, frame []byte, w wideBroker, answers *[][]byte, call func(name string, f func()), after func(m *Machine)) *Machine {
+	t.Helper()
+	var m *Machine
+	call("New", func() { m = begin(t, frame) })
+	after(m)
+	for sent, received := 0, 0; m.State() == AwaitAnswers; received++ {
+		for more := true; more; {
+			var a Ask
+			call("Ready", func() { a, more = m.Ready() })
+			if more && len(*answers) == sent {
+				*answers = append(*answers, w.answer(a.Frame))
+			}
+			sent++
+		}
+		sent--
+		after(m)
+		call("Step", func() {
+			if err := m.Step((*answers)[received]); err != nil {
+				t.Fatal(err)
+			}
+		})
+		after(m)
+	}
+	return m
+}
+
 // BenchmarkMachine takes a whole exchange of four lookups and an epoch round apart: what each
-// kind of call costs for a partition, the longest call, and the memory held after New and at
-// the most.
+// kind of call costs for a partition, the longest call, and the bytes held for a partition
+// after New and at the most.
 func BenchmarkMachine(b *testing.B) {
 	for _, shape := range []struct{ topics, partitions int }{{1, 100_000}, {1000, 100}, {100_000, 1}, {1, 1_000_000}} {
 		n := shape.topics * shape.partitions
 		b.Run(fmt.Sprintf("topics=%d/partitions=%d", shape.topics, shape.partitions), func(b *testing.B) {
 			frame := wideRequest(shape.topics, shape.partitions)
-			var spent [4]time.Duration
-			var longest time.Duration
-			timed := func(call int, f func()) {
+			spent, longest := map[string]time.Duration{}, time.Duration(0)
+			timed := func(name string, f func()) {
 				start := time.Now()
 				f()
 				d := time.Since(start)
-				spent[call] += d
+				spent[name] += d
 				longest = max(longest, d)
 			}
 			var answers [][]byte
-			exchange := func(each func(m *Machine)) {
-				var m *Machine
-				timed(0, func() { m = begin(b, frame) })
-				for i := 0; m.State() == AwaitAnswers; {
-					var asks []Ask
-					timed(1, func() { asks = ready(m) })
-					each(m)
-					for _, a := range asks {
-						if len(answers) == i {
-							answers = append(answers, wideAnswer(a.Frame))
-						}
-						timed(2, func() {
-							if err := m.Step(answers[i]); err != nil {
-								b.Fatal(err)
-							}
-						})
-						each(m)
-						i++
-					}
+			var first, most int64
+			exchange(b, frame, uploadedInEpoch0(), &answers, func(_ string, f func()) { f() }, func(m *Machine) {
+				most = max(most, m.Size())
+				if first == 0 {
+					first = m.Size()
 				}
-				if m.Report().Answered != n {
-					b.Fatalf("report %+v", m.Report())
-				}
-				runtime.KeepAlive(m)
-			}
-			exchange(func(*Machine) {})
-			var held []uint64
-			base := heap()
-			exchange(func(*Machine) { held = append(held, heap()-base) })
-			spent, longest = [4]time.Duration{}, 0
+			})
 			for b.Loop() {
-				exchange(func(*Machine) {})
+				exchange(b, frame, uploadedInEpoch0(), &answers, timed, func(*Machine) {})
 			}
-			for i, name := range []string{"New", "Ready", "Step"} {
-				b.ReportMetric(float64(spent[i].Nanoseconds())/float64(b.N*n), name+"-ns/part")
+			for name, d := range spent {
+				b.ReportMetric(float64(d.Nanoseconds())/float64(b.N*n), name+"-ns/part")
 			}
 			b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
-			var most uint64
-			for _, h := range held {
-				most = max(most, h)
-			}
-			b.ReportMetric(float64(held[0])/float64(n), "B/part-sent")
-			b.ReportMetric(float64(held[1])/float64(n), "B/part-1st")
+			b.ReportMetric(float64(first)/float64(n), "B/part-New")
 			b.ReportMetric(float64(most)/float64(n), "B/part-most")
 		})
 	}
 }
 
-// heap is what the heap holds.
-func heap() uint64 {
+// heap is the number of bytes that the heap holds.
+func heap() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	return int64(m.HeapAlloc)
 }
 
 // begin returns a machine that asks for all four lookups.
