@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -56,9 +55,14 @@ func newRegistry() *prometheus.Registry {
 // startAdmin listens on address and serves until Close.
 func startAdmin(address string, metrics *prometheus.Registry, upstreamReady func() error, log *slog.Logger) (*admin, error) {
 	a := &admin{upstreamReady: upstreamReady}
-	listener, err := net.Listen("tcp", address)
+	bound, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, explainListen(fmt.Errorf("admin.address: %w", err))
+	}
+	listener, err := newLimitedListener(bound, metrics)
+	if err != nil {
+		_ = bound.Close()
+		return nil, err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}))
@@ -69,7 +73,8 @@ func startAdmin(address string, metrics *prometheus.Registry, upstreamReady func
 			"/readyz   200 while clients can be served, else 503 and why not\n", readBuild())
 	})
 	a.server = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute,
+		Handler: mux, ReadTimeout: adminReadTimeout, WriteTimeout: adminWriteTimeout, IdleTimeout: adminIdleTimeout,
+		MaxHeaderBytes: maxAdminHeader, ConnState: listener.changed,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	go func() {
