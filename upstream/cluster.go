@@ -53,6 +53,8 @@ type Cluster struct {
 	system    *cache.Loading[struct{}, RemoteStorage] // remote.log.storage.system.enable
 	wanted    chan struct{}                           // one element: refresh soon
 
+	tieredReader *tieredReader // nil: Options.TieredOffsets are off
+
 	nextServer atomic.Uint32             // where the next DialBootstrap begins
 	selfDialed noted                     // addresses that Options.Own refused
 	reachedAt  atomic.Pointer[time.Time] // when a broker was last reached
@@ -103,6 +105,9 @@ func newCluster(opts Options, now func() time.Time) (*Cluster, error) {
 	bounds.MaxEntries = opts.MaxTopics
 	c.statuses = cache.NewLoading(c.loadStatuses, bounds)
 	c.lastKnown = cache.NewLoading[string, RemoteStorage](nil, bounds)
+	if opts.TieredOffsets == TieredOffsetsFromMetadataTopic {
+		c.tieredReader = newTieredReader(c)
+	}
 	c.metrics = newMetrics(c)
 	if err := c.metrics.register(opts.Registerer); err != nil {
 		c.Close()
@@ -121,6 +126,14 @@ func (c *Cluster) Start(ctx context.Context) {
 			defer context.AfterFunc(c.running, cancel)()
 			c.keepNodes(ctx)
 		})
+		if c.tieredReader != nil {
+			c.loops.Go(func() {
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				defer context.AfterFunc(c.running, cancel)()
+				c.tieredReader.run(ctx)
+			})
+		}
 	})
 }
 

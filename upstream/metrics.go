@@ -64,6 +64,9 @@ func newMetrics(c *Cluster) *metrics {
 			"Topics for which the last known status was used, at most 15 s old, because no lookup told it.")),
 	}
 	m.gauges = cacheMetrics(c)
+	if c.tieredReader != nil {
+		m.gauges = append(m.gauges, c.tieredReader.metrics)
+	}
 	for _, why := range unknownReasons { // so that a rate can be taken from the first one on
 		m.unknown.WithLabelValues(string(why))
 	}

@@ -46,6 +46,8 @@ type Options struct {
 	// TieredTopics have remote storage on without asking: for clusters that deny
 	// DESCRIBE_CONFIGS to the service client. Exact names.
 	TieredTopics []string
+	// TieredOffsets says whether HighestTiered works. Default off.
+	TieredOffsets TieredOffsets
 	// Security is how brokers are spoken to.
 	Security
 	// ClientID of the service client. Sessions keep their clients' own. Default

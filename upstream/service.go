@@ -31,6 +31,15 @@ const (
 // ApiVersions answer of the broker it goes to (KIP-896: a fixed old version is
 // refused by newer brokers). It connects when the first request is made.
 func (c *Cluster) newServiceClient(servers ...string) (*kgo.Client, error) {
+	opts, err := c.serviceOptions(servers...)
+	if err != nil {
+		return nil, err
+	}
+	return kgo.NewClient(opts...)
+}
+
+// serviceOptions are those of every client of our own.
+func (c *Cluster) serviceOptions(servers ...string) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(servers...),
 		kgo.ClientID(c.opts.ClientID),
@@ -51,7 +60,7 @@ func (c *Cluster) newServiceClient(servers ...string) (*kgo.Client, error) {
 		}
 		opts = append(opts, kgo.SASL(mechanism))
 	}
-	return kgo.NewClient(opts...)
+	return opts, nil
 }
 
 // dialService dials for the service client. kgo goes on to the next broker after a

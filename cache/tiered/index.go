@@ -108,6 +108,9 @@ func (x *Index) Sources() int { return len(x.sources) }
 // Position returns the offset after the last record of a metadata partition; 0 at first.
 func (x *Index) Position(source int32) int64 { return x.sources[source].position }
 
+// Seek says that a metadata partition is read from an offset on, without those before it.
+func (x *Index) Seek(source int32, offset int64) { x.sources[source].position = offset }
+
 // Fail makes every partition unknown, for good, whose records are in a metadata partition.
 // The first error stays.
 func (x *Index) Fail(source int32, err error) {
