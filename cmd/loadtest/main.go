@@ -53,6 +53,7 @@ type cli struct {
 	Scenarios ScenariosCmd `cmd:"" help:"List the built-in scenarios, or show one."`
 	Compare   CompareCmd   `cmd:"" help:"Compare two reports: what became worse?"`
 	Follower  FollowerCmd  `cmd:"" help:"Play replicas that catch up, with -6 and without: what it saves (KIP-1023)."`
+	Abuse     AbuseCmd     `cmd:"" help:"Attack tiergate and HAProxy: memory, CPU, and are other clients served meanwhile?"`
 	Version   VersionCmd   `cmd:"" help:"Print the version."`
 }
 

@@ -42,6 +42,7 @@ func TestCommandLine(t *testing.T) {
 	f("run quick --duration fast", 64, "", "--duration")
 	f("run nothing.yaml", 1, "", "no such file")
 	f("compare a b", 64, "", "a")
+	f("abuse --attack flood --tiergate /bin/true --out "+t.TempDir(), 1, "", `unknown attack "flood": want one of half frames, `)
 }
 
 func TestFaultsOfAScenarioAreAllPrinted(t *testing.T) {

@@ -58,5 +58,11 @@ func Resident(pids []int) (int64, error) {
 	return m.now, err
 }
 
+// Peak returns the highest resident memory that processes have had, in bytes.
+func Peak(pids []int) (int64, error) {
+	m, err := memoryOf(pids)
+	return m.peak, err
+}
+
 // Missing says in a sentence that a peer is not installed; nil if it is.
 func Missing(peer string) error { return find(peer) }
