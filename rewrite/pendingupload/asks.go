@@ -16,8 +16,12 @@ const (
 	// offsetForLeaderEpochVersion is the first flexible version; every broker from 2.8
 	// on has it, and it is the highest there is.
 	offsetForLeaderEpochVersion int16 = 4
-	// epochCandidateLen is partition, current leader epoch, leader epoch, no tags.
-	epochCandidateLen = 13
+
+	// Places in a partition of this request. Source: OffsetForLeaderEpochRequest.json.
+	candidateIndex        = 0
+	candidateCurrentEpoch = 4
+	candidateEpoch        = 8
+	epochCandidateLen     = 13
 )
 
 // header is what the lookups repeat of the client's request.
@@ -49,16 +53,22 @@ func (m *Machine) ownAsk() Ask {
 
 // lookup returns a ListOffsets request for the undecided partitions.
 func (m *Machine) lookup(timestamp int64) Ask {
-	undecidedOnes := func(i int) int { return bit(m.parts[i].outcome == undecided) }
-	topics, size := m.countRows(minRequestPartition, undecidedOnes)
+	topics, size := m.countRows(minRequestPartition, func(p *partition, _ int) int { return bit(p.outcome == undecided) })
 	b := m.beginAsk(listOffsetsKey, m.version, size)
 	b = append(b, m.header.replicaAndIsolation[:]...)
 	b = codec.AppendArrayLen(b, codec.Flexible, topics)
-	b = m.appendRows(b, undecidedOnes, func(b []byte, i int) []byte {
-		b = binary.BigEndian.AppendUint32(b, uint32(m.parts[i].index))
-		b = binary.BigEndian.AppendUint32(b, uint32(m.parts[i].currentEpoch))
-		b = binary.BigEndian.AppendUint64(b, uint64(timestamp))
-		return codec.AppendNoTags(b, codec.Flexible)
+	// The last byte of a row says that it has no tags.
+	var row [minRequestPartition]byte
+	putInt64At(row[:], requestTimestamp, timestamp)
+	b = m.appendTopics(b, func(b []byte, t *topic) []byte {
+		for i := t.first; i < t.end; i++ {
+			if p := &m.parts[i]; p.outcome == undecided {
+				putInt32At(row[:], requestIndex, p.index)
+				putInt32At(row[:], requestCurrentEpoch, p.currentEpoch)
+				b = append(b, row[:]...)
+			}
+		}
+		return b
 	})
 	if m.version >= firstTimeout {
 		b = append(b, m.header.timeout[:]...)
@@ -69,39 +79,50 @@ func (m *Machine) lookup(timestamp int64) Ask {
 // epochAsk returns an OffsetForLeaderEpoch request with the candidates of the round. Its
 // replica id is -1, so that DESCRIBE on the topic suffices.
 func (m *Machine) epochAsk() Ask {
-	candidates := func(i int) int {
-		if m.parts[i].outcome != searching {
+	// Each topic once: the broker keeps topics of this request in a set.
+	topics, size := m.countRows(epochCandidateLen, func(p *partition, i int) int {
+		if p.outcome != searching {
 			return 0
 		}
 		return m.boundsOf(i).candidates(m.width)
-	}
-	// Each topic once: the broker keeps topics of this request in a set.
-	topics, size := m.countRows(epochCandidateLen, candidates)
+	})
 	b := m.beginAsk(offsetForLeaderEpochKey, offsetForLeaderEpochVersion, size)
 	b = binary.BigEndian.AppendUint32(b, ^uint32(0))
 	b = codec.AppendArrayLen(b, codec.Flexible, topics)
-	b = m.appendRows(b, candidates, func(b []byte, i int) []byte {
-		p, s := m.parts[i], m.boundsOf(i)
-		for k := range s.candidates(m.width) {
-			b = binary.BigEndian.AppendUint32(b, uint32(p.index))
-			b = binary.BigEndian.AppendUint32(b, uint32(p.currentEpoch))
-			b = binary.BigEndian.AppendUint32(b, uint32(s.candidate(k, m.width)))
-			b = codec.AppendNoTags(b, codec.Flexible)
+	b = m.appendTopics(b, func(b []byte, t *topic) []byte {
+		for i := int(t.first); i < int(t.end); i++ {
+			if m.parts[i].outcome == searching {
+				b = m.appendCandidates(b, i)
+			}
 		}
 		return b
 	})
 	return endAsk(offsetForLeaderEpochKey, offsetForLeaderEpochVersion, b)
 }
 
+// appendCandidates appends the rows of a partition in an epoch round.
+func (m *Machine) appendCandidates(b []byte, i int) []byte {
+	// The last byte of a row says that it has no tags.
+	var row [epochCandidateLen]byte
+	p, s := &m.parts[i], m.boundsOf(i)
+	putInt32At(row[:], candidateIndex, p.index)
+	putInt32At(row[:], candidateCurrentEpoch, p.currentEpoch)
+	for k := range s.candidates(m.width) {
+		putInt32At(row[:], candidateEpoch, s.candidate(k, m.width))
+		b = append(b, row[:]...)
+	}
+	return b
+}
+
 // countRows counts the rows that each topic has in a frame, where rows is their number for a
-// partition, and returns the number of topics that have any and the length of these topics
-// in the frame.
-func (m *Machine) countRows(rowLen int, rows func(i int) int) (topics, size int) {
+// partition and its place, and returns the number of topics that have any and the length of
+// these topics in the frame.
+func (m *Machine) countRows(rowLen int, rows func(p *partition, i int) int) (topics, size int) {
 	for i := range m.topics.list {
 		t := &m.topics.list[i]
 		n := 0
 		for i := int(t.first); i < int(t.end); i++ {
-			n += rows(i)
+			n += rows(&m.parts[i], i)
 		}
 		if t.rows = int32(n); n > 0 {
 			topics++
@@ -111,8 +132,8 @@ func (m *Machine) countRows(rowLen int, rows func(i int) int) (topics, size int)
 	return topics, size
 }
 
-// appendRows appends the topics that countRows has counted: name, array of rows, no tags.
-func (m *Machine) appendRows(b []byte, rows func(i int) int, row func(b []byte, i int) []byte) []byte {
+// appendTopics appends the topics that countRows found rows of: name, array of rows, no tags.
+func (m *Machine) appendTopics(b []byte, rows func(b []byte, t *topic) []byte) []byte {
 	for i := range m.topics.list {
 		t := &m.topics.list[i]
 		if t.rows == 0 {
@@ -120,12 +141,7 @@ func (m *Machine) appendRows(b []byte, rows func(i int) int, row func(b []byte, 
 		}
 		b = codec.AppendString(b, codec.Flexible, string(m.topics.name(t)))
 		b = codec.AppendArrayLen(b, codec.Flexible, int(t.rows))
-		for i := int(t.first); i < int(t.end); i++ {
-			if rows(i) > 0 {
-				b = row(b, i)
-			}
-		}
-		b = codec.AppendNoTags(b, codec.Flexible)
+		b = codec.AppendNoTags(rows(b, t), codec.Flexible)
 	}
 	return b
 }

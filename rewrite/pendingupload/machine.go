@@ -473,16 +473,20 @@ func (m *Machine) put(i int, row []byte) {
 // addMissing extends the response by a topic for each that has partitions which the broker's
 // response to -5 left out: every partition gets an answer.
 func (m *Machine) addMissing() {
-	missing := func(i int) int { return bit(m.parts[i].flags&placed == 0) }
-	topics, size := m.countRows(minAnswer, missing)
+	topics, size := m.countRows(minAnswer, func(p *partition, _ int) int { return bit(p.flags&placed == 0) })
 	if topics == 0 {
 		return
 	}
-	more := m.appendRows(make([]byte, 0, size), missing, func(b []byte, i int) []byte {
-		var row [minAnswer]byte
-		putInt32At(row[:], answerIndex, m.parts[i].index)
-		m.put(i, row[:])
-		return append(b, row[:]...)
+	var row [minAnswer]byte
+	more := m.appendTopics(make([]byte, 0, size), func(b []byte, t *topic) []byte {
+		for i := int(t.first); i < int(t.end); i++ {
+			if p := &m.parts[i]; p.flags&placed == 0 {
+				putInt32At(row[:], answerIndex, p.index)
+				m.put(i, row[:])
+				b = append(b, row[:]...)
+			}
+		}
+		return b
 	})
 	m.response = codec.ApplyEdits(nil, m.response, []codec.Edit{
 		{From: m.at.topicsOff, To: m.at.firstTopicOff, With: codec.AppendArrayLen(nil, codec.Flexible, m.at.topics+topics)},

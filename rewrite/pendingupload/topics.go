@@ -36,6 +36,8 @@ type topics struct {
 	// slots hold a place in list, plus one; 0 is free. There is always a free one.
 	slots []int32
 	seed  maphash.Seed
+	// last is the place of the topic that was found last.
+	last int
 }
 
 // newTopics returns an empty set with room for n topics whose names have nameBytes in all.
@@ -72,12 +74,22 @@ func (ts *topics) slot(name []byte) *int32 {
 	}
 }
 
-// named returns the topic with a name, or nil when none of its partitions asked for -6.
+// named returns the topic with a name, or nil when none of its partitions asked for -6. Frames
+// mostly name the topics in the order of the request, so it tries the one after the last.
 func (ts *topics) named(name []byte) *topic {
-	if s := *ts.slot(name); s > 0 {
-		return &ts.list[s-1]
+	next := ts.last + 1
+	if next >= len(ts.list) {
+		next = 0
 	}
-	return nil
+	if !bytes.Equal(ts.name(&ts.list[next]), name) {
+		s := *ts.slot(name)
+		if s == 0 {
+			return nil
+		}
+		next = int(s) - 1
+	}
+	ts.last = next
+	return &ts.list[next]
 }
 
 // add returns the topic with a name, which is new or not.
