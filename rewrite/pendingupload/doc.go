@@ -30,16 +30,19 @@
 //	               response to the client's own request (27 bytes or more for each)
 //	when Done      the response
 //
-// and for each topic its name and 30 to 35 bytes. A lookup is built when Ready is asked for
+// and for each topic its name and 29 to 35 bytes. A lookup is built when Ready is asked for
 // it: 17 bytes for each partition, up to 52 in an epoch round of more than 8192 of them.
 // Size says what is held now and Request.MachineSize what it will be after New. Nothing of a
 // broker's response is kept but that one copy, however often it names a partition and whether
 // or not that was asked for. Partitions that are not in the order of their index cost 20 bytes
 // each while New sorts them.
 //
-// Nothing is looked up in a map and nothing is sorted that is in order already: each call
-// follows the frame once and takes some tens of nanoseconds for each partition. A request of
-// 100,000 partitions is worth another goroutine: a machine shares nothing with others.
+// Responses that name partitions in the order of the lookup find them without a search, and a
+// request that names them in order is not sorted. On a busy 2 GHz core, for each partition
+// of topics with many: New takes 80 ns, a lookup 30 ns, a Step 50 to 200 ns (the last one
+// writes the response); where each topic has one partition, up to five times as much. So a
+// request of 100,000 partitions is worth another goroutine, and a machine shares nothing with
+// others. BenchmarkMachine measures this.
 //
 // # The look-ups
 //
