@@ -651,3 +651,25 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// UTF-8 may begin with a byte order mark, and columns are counted without it. Other encodings
+// are named.
+func TestEncodings(t *testing.T) {
+	if _, err := Parse("f", []byte("\xef\xbb\xbf"+issue3)); err != nil {
+		t.Error(err)
+	}
+	f := func(text, want string) {
+		t.Helper()
+		if _, err := Parse("f", []byte(text)); err == nil || err.Error() != want {
+			t.Errorf("%q\ngot:  %v\nwant: %s", text, err, want)
+		}
+	}
+	f("\xef\xbb\xbfupstreem: {}\n"+strings.TrimPrefix(issue3, "upstream:\n  bootstrap_servers: [\"127.0.0.1:29092\"]\n"),
+		`f:1:1: upstreem: is not known; did you mean "upstream"?`)
+	const utf16 = "f: is UTF-16 or UTF-32; wanted UTF-8: save it in that encoding"
+	f("\xff\xfeu\x00p\x00", utf16)
+	f("\xfe\xff\x00u\x00p", utf16)
+	f("u\x00p\x00", utf16)
+	f("\x00u\x00p", utf16)
+	f("\x00\x00\xfe\xff\x00\x00\x00u", utf16)
+}

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -151,7 +152,7 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 func (d *decoder) truth(path string, n ast.Node, into reflect.Value) {
 	b, ok := n.(*ast.BoolNode)
 	if !ok {
-		d.fault(path, "%s; wanted %s", describe(n), wantedOf(into))
+		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
 		return
 	}
 	into.SetBool(b.Value)
@@ -167,30 +168,48 @@ func (d *decoder) scalar(path string, n ast.Node, into scalar) {
 	case *ast.MappingNode:
 		split, ok := splitAtColon(n)
 		if !ok {
-			d.fault(path, "%s; wanted %s", describe(n), into.wanted())
+			d.fault(path, "%s; wanted %s", describe(path, n), into.wanted())
 			return
 		}
 		text = split
 	case *ast.IntegerNode:
 		if _, ok := into.(*Size); !ok {
-			d.fault(path, "%s; wanted %s", describe(n), into.wanted())
+			d.fault(path, "%s; wanted %s", describe(path, n), into.wanted())
 			return
 		}
 		text = n.Token.Value
 	case *ast.FloatNode:
 		if _, ok := into.(*TLSVersion); !ok {
-			d.fault(path, "%s; wanted %s", describe(n), into.wanted())
+			d.fault(path, "%s; wanted %s", describe(path, n), into.wanted())
 			return
 		}
 		text = n.Token.Value
 	default:
-		d.fault(path, "%s; wanted %s", describe(n), into.wanted())
+		d.fault(path, "%s; wanted %s", describe(path, n), into.wanted())
 		return
 	}
 	d.texts[path] = text
-	if err := into.parse(text); err != nil {
-		d.fault(path, "%q %v", text, err)
+	var unfit unquotable
+	switch err := into.parse(text); {
+	case errors.As(err, &unfit):
+		d.fault(path, "%v", err)
+	case err != nil:
+		d.fault(path, "%s%v", shown(path, strconv.Quote(text)), err)
 	}
+}
+
+// unquotable is the error of a text that may be a secret, or is long.
+type unquotable string
+
+func (e unquotable) Error() string { return string(e) }
+
+// shown is a value as a fault begins with it. It is empty for keys that a password may have
+// been pasted into.
+func shown(path, value string) string {
+	if key := path[strings.LastIndexByte(path, '.')+1:]; key == "sasl" || key == "password_env" || key == "password_file" {
+		return ""
+	}
+	return value + " "
 }
 
 // splitAtColon puts text together again that is plain by the rules of YAML (a colon
@@ -215,7 +234,7 @@ var decimal = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 func (d *decoder) integer(path string, n ast.Node, into reflect.Value) {
 	i, ok := n.(*ast.IntegerNode)
 	if !ok {
-		d.fault(path, "%s; wanted %s", describe(n), wantedOf(into))
+		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
 		return
 	}
 	v, err := strconv.ParseInt(i.Token.Value, 10, into.Type().Bits())
@@ -230,7 +249,7 @@ func (d *decoder) integer(path string, n ast.Node, into reflect.Value) {
 func (d *decoder) sequence(path string, n ast.Node, into reflect.Value) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.fault(path, "%s; wanted %s", describe(n), wantedOf(into))
+		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(seq.Values), len(seq.Values)))
@@ -270,7 +289,7 @@ func (d *decoder) entries(path string, m *ast.MappingNode, pathOf func(path, key
 func (d *decoder) mapping(path string, n ast.Node, into reflect.Value) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
-		d.fault(path, "%s; wanted %s", describe(n), wantedOf(into))
+		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
 		return
 	}
 	fields := fieldsOf(into.Type())
@@ -320,7 +339,7 @@ func (d *decoder) unknown(path string, e entry, fields []field) {
 func (d *decoder) routes(path string, n ast.Node, into *Routes) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.fault(path, "%s; wanted %s", describe(n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
 	for _, e := range d.entries(path, m, routePath) {
@@ -350,7 +369,7 @@ func routePath(path, listen string) string { return fmt.Sprintf("%s[%q]", path, 
 func (d *decoder) nodeAddresses(path string, n ast.Node, into *NodeAddresses) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.fault(path, "%s; wanted %s", describe(n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
 	for _, e := range d.entries(path, m, nodePath) {
@@ -383,8 +402,8 @@ func (d *decoder) nodeAddresses(path string, n ast.Node, into *NodeAddresses) {
 // nodePath names one entry of node_addresses: listeners[0].node_addresses[3].
 func nodePath(path, nodeID string) string { return fmt.Sprintf("%s[%s]", path, nodeID) }
 
-// describe says what a node is, for a value of a wrong type.
-func describe(n ast.Node) string {
+// describe says what the node at a path is, for a value of a wrong type.
+func describe(path string, n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		if len(n.Values) == 0 {
@@ -394,13 +413,13 @@ func describe(n ast.Node) string {
 	case *ast.SequenceNode:
 		return "is a list"
 	case *ast.StringNode:
-		return fmt.Sprintf("%q is text", n.Value)
+		return shown(path, strconv.Quote(n.Value)) + "is text"
 	case *ast.LiteralNode:
 		return "is a block of text"
 	case *ast.BoolNode:
-		return n.Token.Value + " is a truth value"
+		return shown(path, n.Token.Value) + "is a truth value"
 	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		return n.GetToken().Value + " is a number"
+		return shown(path, n.GetToken().Value) + "is a number"
 	}
 	return "is a " + strings.ToLower(n.Type().String())
 }

@@ -63,7 +63,7 @@ func (a *IPAddress) parse(text string) error {
 func (d *decoder) hosts(path string, n ast.Node, into *Hosts) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.fault(path, "%s; wanted %s", describe(n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
 	for _, e := range d.entries(path, m, hostPath) {

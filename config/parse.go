@@ -41,7 +41,21 @@ func Parse(file string, data []byte) (*Config, error) {
 	return &c, nil
 }
 
+// utf8BOM is what some editors, those of Windows among them, begin a text in UTF-8 with.
+var utf8BOM = []byte("\xef\xbb\xbf")
+
+// isUTF16 reports whether text is UTF-16 or UTF-32, with a byte order mark or without. YAML
+// that is worth reading begins with an ASCII character, which has a zero byte there.
+func isUTF16(text []byte) bool {
+	return bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) || bytes.IndexByte(text[:min(len(text), 2)], 0) >= 0
+}
+
 func (d *decoder) document(data []byte, c *Config) {
+	if isUTF16(data) {
+		d.fault("", "is UTF-16 or UTF-32; wanted UTF-8: save it in that encoding")
+		return
+	}
+	data = bytes.TrimPrefix(data, utf8BOM)
 	// Keys given twice are let through here, to be reported with all the rest.
 	tree, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -72,14 +86,17 @@ func (d *decoder) document(data []byte, c *Config) {
 // bareIPv6 is an IPv6 address that YAML reads as a list, for want of quotes.
 var bareIPv6 = regexp.MustCompile(`(^|[\s:,{])\[[0-9a-fA-F:.]*::?[0-9a-fA-F:.]*\]:\d`)
 
+// quotedText is what a message of the YAML library quotes of the file: it may be a secret.
+var quotedText = regexp.MustCompile(`:? "(?:[^"\\]|\\.)*"`)
+
 // syntax reports what the YAML library could not read. It stops at the first such
 // place, so that is the one case where faults further down stay unseen.
 func (d *decoder) syntax(data []byte, err error) {
 	var at place
-	message := err.Error()
+	message := "it cannot be parsed"
 	var located yaml.Error
 	if errors.As(err, &located) {
-		at, message = tokenPlace(located.GetToken()), located.GetMessage()
+		at, message = tokenPlace(located.GetToken()), quotedText.ReplaceAllString(located.GetMessage(), "")
 	}
 	lines := bytes.Split(data, []byte("\n"))
 	if at.line > 0 && at.line <= len(lines) && bareIPv6.Match(lines[at.line-1]) {

@@ -46,7 +46,7 @@ func readFile(name File) ([]byte, error) {
 	if len(text) > maxFileBytes {
 		return nil, &FileFault{name, "is larger than 16 MiB"}
 	}
-	return text, nil
+	return bytes.TrimPrefix(text, utf8BOM), nil
 }
 
 // ReadKeyPair reads a certificate, with what comes behind it, and its key. The errors are

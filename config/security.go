@@ -5,8 +5,10 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -56,15 +58,16 @@ type SASL struct {
 }
 
 // Password reads the password anew, so that one that was changed is used from the next
-// authentication on. A line end behind it is not part of it. Safe for any goroutine.
+// authentication on. A line end after it is not part of it. Its errors do not quote
+// PasswordEnv, which may be the password itself by mistake. Safe for any goroutine.
 func (s *SASL) Password() (string, error) {
 	if s.PasswordEnv != "" {
 		password, ok := os.LookupEnv(string(s.PasswordEnv))
 		switch {
 		case !ok:
-			return "", fmt.Errorf("%q is not in the environment", s.PasswordEnv)
+			return "", errors.New("password_env names no variable of the environment")
 		case password == "":
-			return "", fmt.Errorf("%q is empty", s.PasswordEnv)
+			return "", errors.New("password_env names a variable that is empty")
 		}
 		return password, nil
 	}
@@ -86,6 +89,9 @@ type File string
 func (*File) wanted() string { return wantFile }
 
 func (f *File) parse(text string) error {
+	if strings.ContainsAny(text, "\n\r") || strings.Contains(text, "-----BEGIN") {
+		return unquotable("is the content of a file; wanted " + wantFile)
+	}
 	if text == "" || strings.ContainsRune(text, 0) {
 		return fmt.Errorf("is no name of a file; wanted %s", wantFile)
 	}
@@ -111,9 +117,12 @@ type EnvName string
 
 func (*EnvName) wanted() string { return wantEnv }
 
+// envName is what systemd and Kubernetes take for one.
+var envName = regexp.MustCompile(`^[A-Za-z_.-][A-Za-z0-9_.-]*$`)
+
 func (n *EnvName) parse(text string) error {
-	if text == "" || strings.ContainsAny(text, "=\x00") {
-		return fmt.Errorf("is no name of an environment variable; wanted %s", wantEnv)
+	if !envName.MatchString(text) {
+		return fmt.Errorf("does not look like the name of an environment variable; wanted %s", wantEnv)
 	}
 	*n = EnvName(text)
 	return nil

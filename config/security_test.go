@@ -174,6 +174,8 @@ func TestSecurityFaults(t *testing.T) {
 		`f:6:11: listeners[0].tls.cert: is not known; wanted one of cert_file, key_file, client_ca_file, client_auth, min_version`)
 	check(secured("", "    proxy_protocol: true\n"), `f:6:21: listeners[0].proxy_protocol: true is a truth value; wanted off, optional or required`)
 
+	const envWanted = "wanted the name of an environment variable, such as KAFKA_PASSWORD, and not the password itself"
+	const fileWanted = "wanted the name of a file that has the password, and not the password itself"
 	upstream := func(block string, want ...string) { t.Helper(); check(secured("  "+block+"\n", ""), want...) }
 	upstream("tls:", "f:3:7: upstream.tls: has no keys; wanted a mapping with the keys ca_file, cert_file, key_file, server_name, "+
 		"insecure_skip_verify, min_version, {} for one with all defaults, or leave the key out")
@@ -192,11 +194,11 @@ func TestSecurityFaults(t *testing.T) {
 	upstream("sasl: {mechanism: GSSAPI, username: 7, password_file: newline}",
 		`f:3:21: upstream.sasl.mechanism: "GSSAPI" is not known; wanted PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512`,
 		"f:3:39: upstream.sasl.username: 7 is a number; wanted text; a number needs quotes",
-		`f:3:57: upstream.sasl.password_file: "newline" is empty`)
+		"f:3:57: upstream.sasl.password_file: names a file that is empty; "+fileWanted)
 	upstream("sasl: {mechanism: PLAIN, username: u, password_env: TIERGATE_TEST_NONE}",
-		`f:3:55: upstream.sasl.password_env: "TIERGATE_TEST_NONE" is not in the environment`)
+		"f:3:55: upstream.sasl.password_env: password_env names no variable of the environment; "+envWanted)
 	upstream("sasl: {mechanism: PLAIN, username: u, password_env: TIERGATE_TEST_PASSWORD}",
-		`f:3:55: upstream.sasl.password_env: "TIERGATE_TEST_PASSWORD" is empty`)
+		"f:3:55: upstream.sasl.password_env: password_env names a variable that is empty; "+envWanted)
 	upstream("sasl: {mechanism: PLAIN, username: u, password_file: password, password_env: TIERGATE_TEST_PASSWORD}",
 		`f:3:80: upstream.sasl.password_env: stands beside password_file; wanted one of them`)
 	upstream("sasl: {mechanism: PLAIN, username: u, password: secret}",
@@ -221,4 +223,46 @@ func TestPasswordIsReadEachTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	f(fromFile, "two\n")
+}
+
+// A secret that was pasted where its place is to be named is in no fault, whatever YAML
+// makes of it.
+func TestFaultsHideSecrets(t *testing.T) {
+	f := func(block string) {
+		t.Helper()
+		_, err := Parse("f", []byte(secured("  "+block+"\n", "")))
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s\ngot: %v", block, err)
+		}
+	}
+	for _, key := range []string{"password_env", "password_file", "password", "pasword_env"} {
+		for _, value := range []string{
+			"hunter2", `"hunter2=x"`, `"hunter2 x"`, `"hunter2\nx"`, `"hunter2`, "'hunter2", "@hunter2", "`hunter2", "%hunter2", "!hunter2", "&hunter2",
+			"*hunter2", "hunter2: x", "x: hunter2", "[hunter2", "[hunter2]", "{hunter2: x}", "{hunter2", "|\n      hunter2", "|hunter2", ">hunter2", "- hunter2",
+			"\"\\hunter2\"", "hunter2\thunter2: x", "hunter2 #: x: y",
+		} {
+			f("sasl:\n    mechanism: PLAIN\n    username: u\n    " + key + ": " + value)
+		}
+	}
+	f("sasl: hunter2")
+	f("sasl: {mechanism: PLAIN, username: u, password_env: 0xhunter2}")
+	f("tls: {cert_file: a.pem, key_file: \"-----BEGIN PRIVATE KEY----- hunter2\"}")
+	f("tls:\n    cert_file: a.pem\n    key_file: |\n      -----BEGIN PRIVATE KEY-----\n      hunter2\n")
+	f("tls:\n    ca_file: |\n      hunter2\n      hunter2\n")
+	for _, number := range []string{"4711", "4711.5", "0x4711"} {
+		for _, key := range []string{"password_env", "password_file"} {
+			_, err := Parse("f", []byte(secured("  sasl: {mechanism: PLAIN, username: u, "+key+": "+number+"}\n", "")))
+			if err == nil || strings.Contains(err.Error(), "4711") {
+				t.Errorf("%s: %s\ngot: %v", key, number, err)
+			}
+		}
+	}
+}
+
+// Editors put a byte order mark before a password or a certificate, too.
+func TestFilesWithByteOrderMark(t *testing.T) {
+	dir := files(t, map[string][]byte{"p": []byte("\xef\xbb\xbfsecret\r\n")})
+	if got, err := (&SASL{PasswordFile: File(dir + "/p")}).Password(); got != "secret" || err != nil {
+		t.Errorf("got %q, %v; want secret", got, err)
+	}
 }

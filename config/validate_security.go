@@ -129,8 +129,19 @@ func (d *decoder) sasl(path string, s *SASL) {
 	case !d.present(file) && !d.present(env):
 		d.fault(path, "has no password; wanted password_file, or password_env with the name of an environment variable")
 	case d.given(at):
-		if _, err := s.Password(); err != nil {
-			d.fault(at, "%v", err)
-		}
+		d.password(at, s)
+	}
+}
+
+// password reports a password that cannot be read, at the key that names its place. Neither
+// value is quoted: it may be the password itself.
+func (d *decoder) password(at string, s *SASL) {
+	_, err := s.Password()
+	var fault *FileFault
+	switch {
+	case errors.As(err, &fault):
+		d.fault(at, "names a file that %s; wanted %s", fault.Problem, wantSecret)
+	case err != nil:
+		d.fault(at, "%v; wanted %s", err, wantEnv)
 	}
 }

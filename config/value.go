@@ -38,7 +38,8 @@ const (
 	wantCertFile  = `a PEM file with the certificate, its intermediates behind it`
 	wantKeyFile   = `a PEM file with the key of the certificate, without a passphrase`
 	wantText      = `text; a number needs quotes`
-	wantEnv       = `the name of an environment variable, such as KAFKA_PASSWORD`
+	wantEnv       = `the name of an environment variable, such as KAFKA_PASSWORD, and not the password itself`
+	wantSecret    = `the name of a file that has the password, and not the password itself`
 	wantTopic     = `a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`
 )
 
