@@ -21,6 +21,10 @@ func TestKafka43(t *testing.T) {
 		s.open(t, ctx, "auto")
 		testNativeUntouched(t, ctx, s)
 	})
+	t.Run("freshness", func(t *testing.T) {
+		s.open(t, ctx, "always")
+		testFreshness(t, ctx, s, "always")
+	})
 	t.Run("differential", func(t *testing.T) {
 		s.open(t, ctx, "always")
 		testDifferential(t, ctx, s)
@@ -39,6 +43,7 @@ func TestKafka41(t *testing.T) {
 		{"newcomer", func(t *testing.T) { testNewcomer(t, ctx, s) }},
 		{"history", func(t *testing.T) { testHistory(t, ctx, s) }},
 		{"pipelined", func(t *testing.T) { testPipelined(t, ctx, s) }},
+		{"freshness", func(t *testing.T) { testFreshness(t, ctx, s, "auto") }},
 		{"direct bytes", func(t *testing.T) { testDirectBytes(t, ctx, s, 10, kafka.Kafka43, kafka.Kafka39) }},
 		{"rewriting", func(t *testing.T) { testRewriting(t, ctx, s, kafka.Kafka43) }},
 		{"rolling restart", func(t *testing.T) { testRollingRestart(t, ctx, s) }},
@@ -56,6 +61,7 @@ func TestKafka39(t *testing.T) {
 		{"newcomer", func(t *testing.T) { testNewcomer(t, ctx, s) }},
 		{"history", func(t *testing.T) { testHistory(t, ctx, s) }},
 		{"pipelined", func(t *testing.T) { testPipelined(t, ctx, s) }},
+		{"freshness", func(t *testing.T) { testFreshness(t, ctx, s, "auto") }},
 		{"direct bytes", func(t *testing.T) { testDirectBytes(t, ctx, s, 9) }},
 	})
 }
