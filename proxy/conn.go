@@ -26,23 +26,49 @@ type conn struct {
 	ended bool
 	// shut: our direction was shut down, or writing failed: nothing more goes there.
 	shut bool
-	// owed are bytes taken over for this socket that it did not take yet.
-	owed []byte
+	// owed are bytes taken over for this socket that it did not take yet. Under TLS they are
+	// plaintext that is not encrypted yet, and come after tls.sealed.
+	owed backlog
 	// piped is a pipe with bytes for this socket, or nil. They come before owed.
 	piped *pipe
-	// tls is nil on a plaintext connection. Owed bytes are ciphertext.
+	// taken counts the bytes that the socket took, for its progress deadline.
+	taken uint64
+	// going watches that they are taken.
+	going progress
+	// tls is nil on a plaintext connection.
 	tls *tlsLayer
 }
 
 // owes reports whether bytes wait for this socket. Nothing is read for it meanwhile.
-func (c *conn) owes() bool { return len(c.owed) > 0 || c.piped != nil }
+func (c *conn) owes() bool {
+	return c.owed.len() > 0 || c.piped != nil || c.tls != nil && c.tls.sealed.len() > 0
+}
+
+// pending returns how many bytes in memory wait for this socket.
+func (c *conn) pending() int {
+	if c.tls == nil {
+		return c.owed.len()
+	}
+	return c.owed.len() + c.tls.sealed.len()
+}
+
+// memory returns how many bytes the connection keeps allocated for either direction.
+func (c *conn) memory() int {
+	if c.tls == nil {
+		return c.owed.memory()
+	}
+	return c.owed.memory() + c.tls.sealed.memory() + cap(c.tls.wire.in)
+}
 
 // dead reports whether neither direction is left, as after a reset.
 func (c *conn) dead() bool { return c.ended && c.shut }
 
 // gone marks that nothing can be sent any more.
 func (c *conn) gone() {
-	c.shut, c.owed = true, nil
+	c.shut, c.owed = true, backlog{}
+	if c.tls != nil {
+		c.tls.sealed = backlog{}
+	}
 	c.dropPipe()
 }
 
@@ -126,34 +152,37 @@ func (c *conn) readRaw(p []byte) (n int, err error) {
 // caller's again on return. When writing fails the peer is gone; that is no error
 // here, since what the peer sent before may still be there to read. Bytes for a peer
 // that is gone are dropped.
-func (c *conn) write(p []byte) {
-	if c.shut || len(p) == 0 {
-		return
+func (c *conn) write(p []byte) { c.owed.add(c.offer(p, send)) }
+
+// give is write for bytes that become the connection's: what it does not take at once is
+// kept without a copy.
+func (c *conn) give(p []byte) {
+	if rest := len(c.offer(p, send)); rest > 0 {
+		c.owed.give(p)
+		c.owed.drop(len(p) - rest)
 	}
-	if c.tls != nil {
-		p = c.encrypt(p)
-	}
-	c.writeRaw(p)
 }
 
 // writeHead is write for bytes that a splice follows at once: the socket may keep them
 // until then, and send them in one segment with what comes.
-func (c *conn) writeHead(p []byte) { c.writeBy(p, sendMore) }
+func (c *conn) writeHead(p []byte) { c.owed.add(c.offer(p, sendMore)) }
 
-// writeRaw hands bytes to the socket.
-func (c *conn) writeRaw(p []byte) { c.writeBy(p, send) }
-
-func (c *conn) writeBy(p []byte, send func(fd int, p []byte) (int, error)) {
-	if c.shut || len(p) == 0 {
-		return
+// offer writes as much of p as the socket takes now, and returns the rest: all of p while
+// other bytes wait, nothing when the peer is gone.
+func (c *conn) offer(p []byte, send func(fd int, p []byte) (int, error)) []byte {
+	for len(p) > 0 && !c.owes() && c.writable && !c.shut {
+		if c.tls == nil {
+			p = p[c.push(p, send):]
+			continue
+		}
+		n := min(len(p), sealedPiece)
+		c.writeSealed(c.encrypt(p[:n]))
+		p = p[n:]
 	}
-	n := 0
-	if !c.owes() && c.writable {
-		n = c.push(p, send)
+	if c.shut {
+		return nil
 	}
-	if n < len(p) && !c.shut {
-		c.owed = append(c.owed, p[n:]...)
-	}
+	return p
 }
 
 // flush writes what is owed as far as the socket takes it.
@@ -161,16 +190,19 @@ func (c *conn) flush() {
 	if c.piped != nil {
 		c.flushPipe()
 	}
-	if len(c.owed) == 0 || !c.writable || c.piped != nil {
+	if c.tls != nil {
+		c.flushSealed()
+	}
+	if c.owed.len() == 0 || !c.writable || c.piped != nil {
 		return
 	}
-	n := c.push(c.owed, send)
-	if n < len(c.owed) {
-		c.owed = c.owed[n:]
-		return
+	owed := c.owed
+	c.owed = backlog{} // what offer writes does not wait behind itself
+	rest := c.offer(owed.front(), send)
+	if !c.shut {
+		owed.drop(owed.len() - len(rest))
+		c.owed = owed
 	}
-	// Idle sessions keep no buffer.
-	c.owed = nil
 }
 
 // push writes until all is written or the socket takes no more, and returns how much
@@ -181,6 +213,7 @@ func (c *conn) push(p []byte, send func(fd int, p []byte) (int, error)) (done in
 		switch {
 		case err == nil:
 			done += n
+			c.taken += uint64(n)
 			if done < len(p) {
 				// A short write means that the socket's buffer is full; the edge that says
 				// it has room again comes after that.

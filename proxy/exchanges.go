@@ -29,6 +29,13 @@ type exchange struct {
 	answer        answer
 }
 
+// authenticated reports whether a response to the exchange says that the broker has
+// authenticated the client, where it demands that: all but ApiVersions and SASL's own
+// exchanges are refused before (SaslServerAuthenticator).
+func (e *exchange) authenticated() bool {
+	return e.answer != answerToken && e.key != apiVersionsKey && e.key != saslHandshakeKey && e.key != saslAuthenticateKey
+}
+
 // exchanges is the FIFO of what a broker owes on one connection. A broker works on one
 // request of a connection at a time and answers in order. The zero value is empty.
 type exchanges struct {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"tiergate/codec"
 	"tiergate/rewrite"
@@ -29,6 +30,14 @@ const (
 	// stallHandshake: a SaslHandshake of version 0 is unanswered, and the answer says how
 	// the next bytes are framed.
 	stallHandshake
+	// stallMemory: the account of memory has no room for the next piece of a frame that is
+	// collected. Responses wait like this too.
+	stallMemory
+	// stallMachine: a -6 lookup is worked on off the loop, and nothing of its session may
+	// change. Responses wait like this too.
+	stallMachine
+	// stallFault: what the client sent cannot be read on. What is owed is still delivered.
+	stallFault
 	// stallClosed: the session only finishes what it owes.
 	stallClosed
 )
@@ -81,6 +90,12 @@ type flow struct {
 	opaque int64
 	// held collects a frame that is wanted whole.
 	held []byte
+	// received counts bytes, frames those that were begun; coming watches that a frame
+	// which is collected goes on to come.
+	received, frames uint64
+	coming           progress
+	// waitsSince is when the flow began to wait in stallMemory.
+	waitsSince time.Time
 	// carry are bytes that were read and not walked: the head of a frame that is not
 	// there whole, or what was read when the flow stalled.
 	carry []byte
@@ -223,6 +238,10 @@ func (f *flow) walk(window []byte) (int, error) {
 			continue
 		}
 		n := int(min(f.left, int64(len(rest))))
+		if !f.grow(n) {
+			f.session.loop.wait(f)
+			break
+		}
 		f.to.write(window[run:at])
 		run = at
 		if err := f.collect(rest[:n]); err != nil {
@@ -295,6 +314,7 @@ func (f *flow) begin(rest []byte) error {
 		return err
 	}
 	f.part, f.left, f.begun = part, codec.SizeLen+int64(codec.Size(rest)), true
+	f.frames++
 	f.bulk = f.bulk && f.left > spliceMin
 	switch part {
 	case partHold:
@@ -311,16 +331,52 @@ func (f *flow) begin(rest []byte) error {
 	return nil
 }
 
-// mayHold checks the present frame against the limits of frames that are held.
-func (f *flow) mayHold() error {
-	server := f.session.loop.server
-	if limit := int64(server.opts.MaxHeldBytes); f.left > limit {
-		return fmt.Errorf("%w: %d bytes must be held whole to be changed, max_held_bytes is %d", errHeldTooLarge, f.left, limit)
+// What a collected frame takes, beside itself, until it has been dealt with: a response is
+// copied when it is rewritten, and a ListOffsets request becomes lookups.
+const (
+	responseCost = 2
+	requestCost  = 8
+)
+
+// cost is how many bytes of memory a byte of a collected frame takes.
+func (f *flow) cost() int64 {
+	if f == &f.session.requests {
+		return requestCost
 	}
-	if held, limit := server.buffered.Load(), server.opts.MaxBufferedBytes; held+f.left > limit {
-		return fmt.Errorf("%w: %d bytes in all, max_buffered_bytes is %d, and the next frame has %d", errBufferFull, held, limit, f.left)
+	return responseCost
+}
+
+// mayHold checks the present frame against the limits of a single frame that is held.
+func (f *flow) mayHold() error {
+	s, opts := f.session, &f.session.loop.server.opts
+	switch limit := int64(opts.MaxUnauthenticatedBytes); {
+	case f.left > int64(opts.MaxHeldBytes):
+		return fmt.Errorf("%w: %d bytes must be held whole to be changed, max_held_bytes is %d", errHeldTooLarge, f.left, opts.MaxHeldBytes)
+	case f == &s.requests && !s.authenticated && f.left > limit:
+		return fmt.Errorf("%w: %d bytes before the broker has accepted any request of the client but SASL's; max_unauthenticated_bytes is %d",
+			errHeldTooLarge, f.left, limit)
+	case f.left > readSize && f.left*f.cost() > s.loop.server.account.forFrames():
+		return fmt.Errorf("%w: a frame of %d bytes needs up to %d bytes of memory, and 7/8 of max_buffered_bytes are %d",
+			errBufferFull, f.left, f.left*f.cost(), s.loop.server.account.forFrames())
 	}
 	return nil
+}
+
+// grow makes room for the next n bytes of a frame that is collected, and reports whether
+// there is any. Memory follows what has come, never what the size field promises. What fits
+// one read always has room.
+func (f *flow) grow(n int) bool {
+	need := len(f.held) + n
+	if need <= cap(f.held) || len(f.held) == 0 && int64(n) == f.left {
+		return true
+	}
+	size := int(min(int64(max(need, 2*cap(f.held))), int64(len(f.held))+f.left))
+	if size > readSize && !f.session.loop.server.account.room(int64(size-cap(f.held))*f.cost()) {
+		return false
+	}
+	f.held = append(make([]byte, 0, size), f.held...)
+	f.session.account()
+	return true
 }
 
 // check refuses impossible sizes, and says so when a first frame looks like another
@@ -351,19 +407,23 @@ func (f *flow) collect(piece []byte) error {
 	f.left -= int64(len(piece))
 	frame := piece
 	if f.left > 0 || len(f.held) > 0 {
-		// Grown by what came, never by what the size field promises.
 		f.held = append(f.held, piece...)
 		frame = f.held
 	}
 	if f.left > 0 {
 		return nil
 	}
+	collected := f.held != nil
 	out, err := f.walker.whole(frame)
+	f.held = nil
 	if err != nil {
 		return err
 	}
-	f.to.write(out)
-	f.held = nil
+	if collected {
+		f.to.give(out)
+	} else {
+		f.to.write(out)
+	}
 	return nil
 }
 

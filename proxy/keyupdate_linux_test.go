@@ -181,8 +181,8 @@ func TestKeyUpdatesThatAreNotRead(t *testing.T) {
 	flood(t, s, raw, u, 2*maxAnswers, func(se *session, _ func() int) {
 		se.client.readable, se.client.writable = true, false
 		se.advance(&se.requests)
-		if se.state != stateClosing || se.client.owed != nil {
-			t.Errorf("the session is in state %d and owes %d bytes", se.state, len(se.client.owed))
+		if se.state != stateClosing || se.client.pending() != 0 {
+			t.Errorf("the session is in state %d and owes %d bytes", se.state, se.client.pending())
 		}
 	})
 	j.awaitLine(t, sentenceMalformed, "TLS is broken: the peer asks for key updates and does not read the answers")

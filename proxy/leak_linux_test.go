@@ -145,7 +145,7 @@ func cutAtRandom(t *testing.T, sessions uint64, client, server disguise, change 
 	clients.Wait()
 	// A connection that was cut early may be accepted only now: so this is awaited as one.
 	await(t, "no session, socket, pipe in use or byte is left", func() bool {
-		clean := s.buffered.Load() == 0
+		clean := s.account.total.Load() == 0
 		for _, l := range s.loops {
 			onLoop(t, l, func() {
 				clean = clean && len(l.sessions) == 0 && len(l.conns) == 0 && l.pipes.open == len(l.pipes.idle)

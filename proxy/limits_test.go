@@ -112,7 +112,7 @@ func TestIdleTimeout(t *testing.T) {
 		brokers <- err
 	})
 	j := &journal{}
-	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.IdleTimeout = time.Hour })
+	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.IdleTimeout, o.FirstRequestTimeout = time.Hour, 100*time.Hour })
 	idle := connect(t, s)
 	awaitSession(t, s, "the session is open", func(se *session) bool { return se.state == stateOpen })
 	tickAfter(t, s, 59*time.Minute)
@@ -137,30 +137,6 @@ func TestIdleTimeout(t *testing.T) {
 	}
 	awaitSessions(t, s, 1)
 	j.awaitLine(t, "DEBUG session ended", "reason=idle")
-}
-
-// What all sessions together hold is bounded: above it no further frame is held, and
-// what streams goes on.
-func TestMaxBufferedBytes(t *testing.T) {
-	answer := metadataAnswer(1, 3, *text(3000), 29092)
-	p := &pieces{answer: answer, cut: len(answer) - 1, second: make(chan struct{})}
-	j := &journal{}
-	s := newServer(t, newBroker(t, p.serve).dial, rewrite.Rules{Addresses: proxied}, loggingTo(j),
-		func(o *Options) { o.MaxBufferedBytes = int64(len(answer)) * 3 / 2 })
-	first := connect(t, s)
-	mustWrite(t, first, request(3, 1, 1))
-	awaitSession(t, s, "a frame is being held", func(se *session) bool { return len(se.responses.held) == p.cut })
-	if got := s.buffered.Load(); got != int64(p.cut) {
-		t.Fatalf("%d bytes count as buffered, want %d", got, p.cut)
-	}
-	second := connect(t, s)
-	mustWrite(t, second, request(3, 1, 1))
-	_ = ending(t, second)
-	j.awaitLine(t, "WARN session closed: max_buffered_bytes is reached", "reason=buffer_full")
-	p.second <- struct{}{} // the second's broker connection: its session is gone
-	p.second <- struct{}{}
-	compare(t, "the first's answer", mustRead(t, first), metadataAnswer(1, 3, proxied.Host, 9203))
-	await(t, "nothing is buffered", func() bool { return s.buffered.Load() == 0 })
 }
 
 // Clients that connect to a TLS port and say nothing, or only begin to, are closed after

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"tiergate/codec"
 	"tiergate/rewrite"
@@ -21,7 +22,16 @@ type lookup struct {
 	waiting []byte
 	// machine makes the -6 answer once they are known.
 	machine *pendingupload.Machine
+	// size is what the lookup takes in the account of memory.
+	size int64
+	// heard is when the broker responded last, for LookupTimeout.
+	heard time.Time
 }
+
+// largeFrame is the size from which a ListOffsets frame is worked on off the loop: some
+// thousand partitions, which take some milliseconds. Such a frame was collected, so its
+// bytes are not the loop's.
+const largeFrame = bufferSize
 
 // apiVersionsKey is the API key of ApiVersions; its version 0 is what every broker
 // answers (KIP-511, KIP-896).
@@ -30,25 +40,83 @@ const apiVersionsKey = 18
 // listOffsets deals with a ListOffsets request above the broker's version. What it
 // returns goes to the broker. frame is the caller's again afterwards.
 func (s *session) listOffsets(frame []byte) ([]byte, error) {
-	id := codec.RequestCorrelationID(frame)
-	step, out, machine, err := s.talk.ListOffsets(frame)
+	var step rewrite.Step
+	var out []byte
+	var machine *pendingupload.Machine
+	id, size := codec.RequestCorrelationID(frame), len(frame)
+	return s.work(&s.requests, size, func() (err error) {
+		if step, out, machine, err = s.talk.ListOffsets(frame); err != nil {
+			return fmt.Errorf("list offsets request: %w", err)
+		}
+		return nil
+	}, func() ([]byte, error) {
+		switch step {
+		case rewrite.AskVersions:
+			s.lookup = &lookup{waiting: bytes.Clone(frame), size: int64(size)}
+			s.requests.stall = stallLookup
+			return nil, s.askVersions(frame)
+		case rewrite.Answer:
+			s.lookup = &lookup{machine: machine, size: int64(size) * requestCost}
+			s.requests.stall = stallLookup
+			_, err := s.proceed()
+			return nil, err
+		case rewrite.Forward:
+		}
+		s.exchanges.push(exchange{correlationID: id, key: codec.RequestKey(out), version: codec.RequestVersion(out)})
+		return out, nil
+	})
+}
+
+// work runs do, which reads a frame of the given size that came through f, and then
+// finish. What finish returns goes to f's other side. A large frame is read off the loop,
+// so that other sessions wait for milliseconds at most; meanwhile both flows of the session
+// stand still, so that do may use what is the session's alone.
+func (s *session) work(f *flow, size int, do func() error, finish func() ([]byte, error)) ([]byte, error) {
+	if size <= largeFrame {
+		if err := do(); err != nil {
+			return nil, err
+		}
+		return finish()
+	}
+	s.requests.stall, s.responses.stall = stallMachine, stallMachine
+	s.working = int64(size) * f.cost()
+	s.loop.server.background(func() {
+		err := s.loop.server.recovered(func() error {
+			select {
+			case s.loop.server.heavy <- struct{}{}:
+				defer func() { <-s.loop.server.heavy }()
+				return do()
+			case <-s.ctx.Done():
+				return s.ctx.Err()
+			}
+		})
+		s.loop.post(func() { s.loop.guard(s, func() { s.worked(f, err, finish) }) })
+	})
+	return nil, nil
+}
+
+// worked is the end of work off the loop.
+func (s *session) worked(f *flow, err error, finish func() ([]byte, error)) {
+	if s.state != stateOpen {
+		return
+	}
+	s.requests.stall, s.responses.stall, s.working = goes, goes, 0
+	if s.lookup != nil {
+		s.requests.stall = stallLookup
+	}
+	var out []byte
+	if err == nil {
+		out, err = finish()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("list offsets request: %w", err)
+		s.fail(f, reasonOf(err), err)
+		return
 	}
-	switch step {
-	case rewrite.AskVersions:
-		s.lookup = &lookup{waiting: bytes.Clone(frame)}
-		s.requests.stall = stallLookup
-		return nil, s.askVersions(frame)
-	case rewrite.Answer:
-		s.lookup = &lookup{machine: machine}
-		s.requests.stall = stallLookup
-		_, err := s.proceed()
-		return nil, err
-	case rewrite.Forward:
+	f.to.give(out)
+	s.advance(&s.responses)
+	if s.state != stateEnded {
+		s.advance(&s.requests)
 	}
-	s.exchanges.push(exchange{correlationID: id, key: codec.RequestKey(out), version: codec.RequestVersion(out)})
-	return out, nil
 }
 
 // ask sends a request of our own. It borrows the client's identity only in its client
@@ -57,7 +125,7 @@ func (s *session) ask(a pendingupload.Ask) {
 	s.askID++
 	codec.PutRequestCorrelationID(a.Frame, s.askID)
 	s.exchanges.push(exchange{correlationID: s.askID, key: a.Key, version: a.Version, answer: answerAsk})
-	s.broker.write(a.Frame)
+	s.broker.give(a.Frame)
 }
 
 // askVersions asks the broker what it can, for a client that never did.
@@ -76,11 +144,14 @@ func (s *session) askVersions(frame []byte) error {
 
 // answered takes the answer to an ask. What it returns goes to the client.
 func (s *session) answered(e exchange, frame []byte) ([]byte, error) {
-	if s.lookup.machine != nil {
-		if err := s.lookup.machine.Step(frame); err != nil {
-			return nil, fmt.Errorf("look-up %s v%d: %w", rewrite.KeyName(e.key), e.version, err)
-		}
-		return s.proceed()
+	s.lookup.heard = s.loop.now
+	if machine := s.lookup.machine; machine != nil {
+		return s.work(&s.responses, len(frame), func() error {
+			if err := machine.Step(frame); err != nil {
+				return fmt.Errorf("lookup %s v%d: %w", rewrite.KeyName(e.key), e.version, err)
+			}
+			return nil
+		}, s.proceed)
 	}
 	if err := s.talk.Learn(e.version, frame); err != nil {
 		return nil, err
@@ -88,7 +159,7 @@ func (s *session) answered(e exchange, frame []byte) ([]byte, error) {
 	waiting := s.lookup.waiting
 	s.lookup = nil
 	out, err := s.listOffsets(waiting)
-	s.broker.write(out)
+	s.broker.give(out)
 	return nil, err
 }
 
@@ -165,7 +236,7 @@ func (s *session) resolved(known map[string]bool, err error) {
 		s.end(reasonOf(err), err)
 		return
 	}
-	s.client.write(out)
+	s.client.give(out)
 	s.advance(&s.requests)
 }
 

@@ -573,7 +573,7 @@ func TestBrokenAnswerToAnAsk(t *testing.T) {
 	c := connect(t, s)
 	mustWrite(t, c, frameOfRequest(old.offsetsRequest(11, -6), 1))
 	_ = ending(t, c)
-	oneLine(t, j, sentenceMalformed, "from the broker: look-up ListOffsets v10")
+	oneLine(t, j, sentenceMalformed, "from the broker: lookup ListOffsets v10")
 	awaitSessions(t, s, 0)
 }
 

@@ -46,6 +46,8 @@ type loop struct {
 	draining bool
 	pipes    pipes
 	count    counts
+	// waiting are the flows that wait for room in the account of memory.
+	waiting []*flow
 }
 
 // newLoop opens a poller. The caller runs it in a goroutine, or closes it.
@@ -139,6 +141,7 @@ func (l *loop) tick(now time.Time) {
 	for s := range l.sessions {
 		l.guard(s, s.tick)
 	}
+	l.demand(now)
 	l.pipes.trim()
 	l.pipes.count(&l.count)
 	l.server.metrics.add(&l.count)

@@ -33,6 +33,7 @@ type counts struct {
 	empty         uint64
 	failed        uint64
 	unknownTopics uint64
+	memoryWaits   uint64
 	// pipes is how many more are open than at the last tick.
 	pipes       int
 	pipesMissed uint64
@@ -83,6 +84,8 @@ type metrics struct {
 	handshakes prometheus.GaugeFunc
 	pipes      prometheus.Gauge
 	unspliced  prometheus.Counter
+	waits      prometheus.Counter
+	waiting    prometheus.GaugeFunc
 }
 
 // newMetrics makes the metrics and registers them where a registerer is given.
@@ -108,8 +111,12 @@ func newMetrics(s *Server) (*metrics, error) {
 	}
 	m.refused = prometheus.NewCounterVec(counter("connections_refused_total", "Client connections that got no session: a limit, or a failed handshake."), []string{"reason"})
 	m.buffered = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "tiergate", Name: "buffered_bytes", Help: "Bytes that sessions hold: frames that are collected, and bytes that a side does not take.",
-	}, func() float64 { return float64(s.buffered.Load()) })
+		Namespace: "tiergate", Name: "buffered_bytes", Help: "Memory that sessions keep, bounded by max_buffered_bytes: incomplete frames, rewritten copies, pending output, lookups.",
+	}, func() float64 { return float64(s.account.total.Load()) })
+	m.waits = prometheus.NewCounter(counter("memory_waits_total", "Times that reading stopped because max_buffered_bytes had no room for the next piece of a frame."))
+	m.waiting = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tiergate", Name: "memory_waiting", Help: "Connections that are not read now because max_buffered_bytes has no room.",
+	}, func() float64 { return float64(s.account.waiting.Load()) })
 	m.delayed = prometheus.NewCounter(counter("connections_delayed_total", "Client connections that waited because of the accept rate."))
 	m.handshakes = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "tiergate", Name: "handshakes", Help: "TLS handshakes and PROXY protocol headers of clients under way now.",
@@ -150,7 +157,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
 		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.refused, m.delayed, m.buffered,
-		m.handshakes, m.pipes, m.unspliced,
+		m.handshakes, m.pipes, m.unspliced, m.waits, m.waiting,
 	}
 }
 
@@ -210,5 +217,6 @@ func (m *metrics) add(c *counts) {
 	m.unknown.Add(float64(c.unknownTopics))
 	m.pipes.Add(float64(c.pipes))
 	m.unspliced.Add(float64(c.pipesMissed))
+	m.waits.Add(float64(c.memoryWaits))
 	*c = counts{opened: c.opened, ended: c.ended, unmapped: c.unmapped}
 }

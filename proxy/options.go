@@ -94,9 +94,13 @@ type Options struct {
 	// MaxHeldBytes bounds a single frame that must be in memory whole to be changed.
 	// Default 32 MiB; a Metadata answer of 200,000 partitions takes about 10 MiB.
 	MaxHeldBytes int
-	// MaxBufferedBytes bounds what all sessions together may hold of frames and of bytes
-	// that a side does not take; above it no further frame is held: its session ends.
-	// Default 512 MiB.
+	// MaxUnauthenticatedBytes bounds a request that must be in memory whole while the broker
+	// has not yet answered any request of the session but ApiVersions and SASL's. Default
+	// 4 MiB: -6 of 200,000 partitions.
+	MaxUnauthenticatedBytes int
+	// MaxBufferedBytes bounds what all sessions together keep in memory: see account. At
+	// the limit, frames that must be whole are not read on; where that does not help, the
+	// sessions that keep most are closed. Default 512 MiB.
 	MaxBufferedBytes int64
 	// MaxSessions bounds the sessions of all endpoints; further connections are closed at
 	// once. Default 0: no limit but the descriptors (two a session).
@@ -106,7 +110,8 @@ type Options struct {
 	// AcceptRate bounds accepted connections a second over all endpoints; the rest wait in
 	// the kernel's accept queue. Default 0: none.
 	AcceptRate int
-	// IdleTimeout ends a session in which nothing was under way or sent for so long.
+	// IdleTimeout ends a session in which no byte has moved for so long and no response is
+	// outstanding.
 	// Default 0: never; brokers have a limit of their own (connections.max.idle.ms).
 	IdleTimeout time.Duration
 	// MaxInflight is the number of exchanges of one session after which its client is
@@ -129,6 +134,16 @@ type Options struct {
 	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict
 	// counts as unknown. Default 5 s.
 	VerdictTimeout time.Duration
+	// FirstRequestTimeout bounds how long a client may take to begin its first request.
+	// Default 1 min.
+	FirstRequestTimeout time.Duration
+	// ProgressTimeout bounds how long a frame that is collected may come, and a response
+	// that was collected may wait for its reader, with less than 64 KiB moved. A response
+	// that streams has no such limit. Default 30 s.
+	ProgressTimeout time.Duration
+	// LookupTimeout bounds the silence of a broker that works on a lookup request. Default
+	// 20 s: below the 30 s that clients have for a request (request.timeout.ms).
+	LookupTimeout time.Duration
 	// LingerTimeout bounds how long a session lives on in which one side has ended its
 	// direction and no byte moves. Default 30 s.
 	LingerTimeout time.Duration

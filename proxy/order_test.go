@@ -357,7 +357,7 @@ func TestClientPipelinesBeforeTheBrokerIsThere(t *testing.T) {
 	go func() { played <- playOn(c, script, 9) }()
 	awaitSession(t, s, "the client's bytes arrive", func(se *session) bool { return se.client.readable })
 	onLoop(t, s.loops[0], func() {
-		if se := only(s.loops[0]); se.state != stateDialing || se.requests.carry != nil || se.client.owed != nil {
+		if se := only(s.loops[0]); se.state != stateDialing || se.requests.carry != nil || se.client.pending() != 0 {
 			t.Errorf("the client was read before the broker connection was open: %+v", se.requests)
 		}
 	})

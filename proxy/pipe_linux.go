@@ -178,6 +178,7 @@ func (c *conn) flushPipe() {
 		switch {
 		case err == nil && n > 0:
 			p.filled -= n
+			c.taken += uint64(n)
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
 			c.writable = false

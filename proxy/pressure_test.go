@@ -123,7 +123,7 @@ func readBody(r io.Reader, n int) error {
 func footprint(se *session) (heap, pipes int) {
 	heap = cap(se.requests.carry) + cap(se.responses.carry) + cap(se.requests.held) + cap(se.responses.held)
 	for _, c := range []*conn{&se.client, &se.broker} {
-		heap += cap(c.owed)
+		heap += c.memory()
 		if c.piped != nil {
 			pipes++
 		}

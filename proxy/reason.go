@@ -20,6 +20,9 @@ const (
 	reasonFrameTooLarge
 	reasonHeldTooLarge
 	reasonBufferFull
+	reasonNoRequest
+	reasonNoProgress
+	reasonLookupTimeout
 	reasonMalformed
 	reasonOrder
 	reasonUnrewritable
@@ -39,7 +42,12 @@ func (r reason) fault() bool { return r >= reasonDial }
 // refusal reports whether the client is to try again, here or elsewhere: tiergate leaves
 // it, through no fault of the client's or of what the broker said.
 func (r reason) refusal() bool {
-	return r == reasonDial || r == reasonShortage || r == reasonDrained || r == reasonShutdown
+	switch r {
+	case reasonDial, reasonShortage, reasonDrained, reasonShutdown, reasonBufferFull, reasonNoRequest, reasonNoProgress, reasonLookupTimeout:
+		return true
+	default:
+		return false
+	}
 }
 
 var reasonTexts = [reasonCount]struct{ label, sentence string }{
@@ -56,6 +64,9 @@ var reasonTexts = [reasonCount]struct{ label, sentence string }{
 	reasonFrameTooLarge: {"frame_too_large", "a frame is larger than the limit"},
 	reasonHeldTooLarge:  {"held_too_large", "a frame that must be changed is larger than max_held_bytes"},
 	reasonBufferFull:    {"buffer_full", "max_buffered_bytes is reached"},
+	reasonNoRequest:     {"no_request", "the client sent no request within first_request_timeout"},
+	reasonNoProgress:    {"no_progress", "a peer stopped sending or reading for progress_timeout"},
+	reasonLookupTimeout: {"lookup_timeout", "the broker did not respond to a lookup request within lookup_timeout"},
 	reasonMalformed:     {"malformed", "a frame cannot be understood"},
 	reasonOrder:         {"out_of_order", "the broker answered out of order"},
 	reasonUnrewritable:  {"unrewritable", "the client asked for a version that was not offered to it, whose answer would carry the broker's own address"},

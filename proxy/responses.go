@@ -27,6 +27,9 @@ func (s responses) open(head []byte) (part, error) {
 	if e == nil || e.key != apiVersionsKey && e.answer != answerAsk {
 		s.serve()
 	}
+	if e != nil && e.authenticated() {
+		s.authenticated = true
+	}
 	switch {
 	case e == nil && s.tokensOwed:
 		// A token of the broker: nothing but a size frames it.

@@ -15,8 +15,11 @@ import (
 // requests, which are like any other.) Sources: KIP-43, KIP-152,
 // SaslServerAuthenticator.handleSaslToken.
 
-// saslHandshakeKey is the API key of SaslHandshake.
-const saslHandshakeKey = 17
+// The API keys of SaslHandshake and SaslAuthenticate.
+const (
+	saslHandshakeKey    = 17
+	saslAuthenticateKey = 36
+)
 
 // tokens says whether frames are raw SASL tokens now.
 type tokens uint8

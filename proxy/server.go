@@ -37,9 +37,10 @@ type Server struct {
 	next      atomic.Uint32
 	admission admission
 	// pace spreads accepted connections; nil when they are not limited.
-	pace *rate.Limiter
-	// buffered is what all sessions hold: frames that are collected, bytes that are owed.
-	buffered atomic.Int64
+	pace    *rate.Limiter
+	account account
+	// heavy holds a token for each large frame that is worked on off the loops.
+	heavy chan struct{}
 	// handshakes holds a token for each TLS handshake with a client.
 	handshakes chan struct{}
 	// ctx ends when Close begins; work off the loops hangs on it.
@@ -71,6 +72,10 @@ func New(opts Options) (*Server, error) {
 	opts.MaxHandshakes = cmp.Or(opts.MaxHandshakes, 256)
 	opts.VerdictTimeout = cmp.Or(opts.VerdictTimeout, 5*time.Second)
 	opts.LingerTimeout = cmp.Or(opts.LingerTimeout, 30*time.Second)
+	opts.MaxUnauthenticatedBytes = cmp.Or(opts.MaxUnauthenticatedBytes, 4<<20)
+	opts.FirstRequestTimeout = cmp.Or(opts.FirstRequestTimeout, time.Minute)
+	opts.ProgressTimeout = cmp.Or(opts.ProgressTimeout, 30*time.Second)
+	opts.LookupTimeout = cmp.Or(opts.LookupTimeout, 20*time.Second)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -85,7 +90,7 @@ func New(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("endpoint %s answers -6 and needs Verdicts", e.Address)
 		}
 	}
-	s := &Server{opts: opts, log: opts.Logger, tickEvery: defaultTickEvery, handshakes: make(chan struct{}, opts.MaxHandshakes)}
+	s := &Server{account: account{limit: opts.MaxBufferedBytes, wake: make(chan struct{}, 1)}, opts: opts, log: opts.Logger, tickEvery: defaultTickEvery, handshakes: make(chan struct{}, opts.MaxHandshakes), heavy: make(chan struct{}, opts.Loops)}
 	s.admission = admission{max: opts.MaxSessions, maxPerClient: opts.MaxSessionsPerClient, clients: map[netip.Addr]int{}}
 	if opts.AcceptRate > 0 {
 		s.pace = rate.NewLimiter(rate.Limit(opts.AcceptRate), max(1, opts.AcceptRate))
@@ -126,6 +131,7 @@ func (s *Server) Start() error {
 		s.background(e.accept)
 	}
 	s.background(s.tick)
+	s.background(s.reclaim)
 	return nil
 }
 

@@ -54,6 +54,9 @@ type session struct {
 	// then closing resets the client, also the closing that the kernel does for a process
 	// that was killed.
 	served bool
+	// authenticated: a response has begun to come other than to ApiVersions and SASL's
+	// requests: the broker takes the client for one of its own.
+	authenticated bool
 	// leftFirst is the side whose direction ended first, or nil.
 	leftFirst *conn
 	exchanges exchanges
@@ -72,9 +75,17 @@ type session struct {
 	// closeBy ends the session; zero means never. lastActive is the tick before the last
 	// event.
 	closeBy, lastActive time.Time
+	// opened is when the session began, coarsely.
+	opened time.Time
+	// fault is why the client's bytes cannot be read on; nil while they can. faulty is the
+	// reason that it is.
+	fault  error
+	faulty reason
 	// moved: bytes came in since the last tick, so one side took what it was owed.
 	moved bool
-	// buffered is what the session adds to Server.buffered.
+	// working is what the frame takes that is worked on off the loop.
+	working int64
+	// buffered is what the session adds to the account.
 	buffered int64
 	// alert is why a peer ended TLS, where it said so.
 	alert error
@@ -84,7 +95,7 @@ type session struct {
 // descriptor.
 func newSession(l *loop, a *arrival) {
 	e := a.endpoint
-	s := &session{loop: l, endpoint: e, peer: a.peer, local: a.local, lastActive: l.now, talk: rewrite.NewConversation(&e.Rules)}
+	s := &session{loop: l, endpoint: e, peer: a.peer, local: a.local, lastActive: l.now, opened: l.now, talk: rewrite.NewConversation(&e.Rules)}
 	s.client = conn{fd: a.fd, session: s, tls: a.tls}
 	s.broker = conn{fd: -1, session: s}
 	s.requests = flow{
@@ -224,13 +235,19 @@ func (s *session) advance(f *flow) {
 	s.settle()
 }
 
-// account keeps Server.buffered right.
+// account keeps the session's part of the account right.
 func (s *session) account() {
-	now := int64(len(s.requests.held) + len(s.requests.carry) + len(s.responses.held) + len(s.responses.carry) +
-		len(s.client.owed) + len(s.broker.owed))
+	now := int64(s.client.memory()+s.broker.memory()) + s.working
+	for _, f := range []*flow{&s.requests, &s.responses} {
+		now += int64(cap(f.carry)) + int64(cap(f.held))*f.cost()
+	}
+	if s.lookup != nil {
+		now += s.lookup.size
+	}
 	if now != s.buffered {
-		s.loop.server.buffered.Add(now - s.buffered)
+		changed := now - s.buffered
 		s.buffered = now
+		s.loop.server.account.add(changed)
 	}
 }
 
@@ -252,8 +269,26 @@ func (s *session) pump(f *flow) bool {
 	if f == &s.responses {
 		side = "broker"
 	}
-	s.end(reasonOf(err), fmt.Errorf("from the %s: %w", side, err))
+	s.fail(f, reasonOf(err), fmt.Errorf("from the %s: %w", side, err))
 	return false
+}
+
+// fail ends the session for bytes of one side that cannot be read on. What was sent before
+// them is delivered first, as a broker does: requests reach the broker and its responses
+// to them the client.
+func (s *session) fail(f *flow, why reason, err error) {
+	s.fault, s.faulty = err, why
+	switch {
+	case f == &s.responses && s.served:
+		s.close(why)
+	case f == &s.requests && (s.served || s.exchanges.len() > 0):
+		f.stall, f.carry, f.held = stallFault, nil, nil
+		s.closeBy = s.loop.now.Add(s.loop.server.opts.LingerTimeout)
+		s.account()
+		s.settle()
+	default:
+		s.end(why, err)
+	}
 }
 
 // nextStall says what stalls the requests from now on. Half of the exchanges must be
@@ -268,7 +303,8 @@ func (s *session) nextStall() stall {
 		over = s.lookup == nil
 	case stallHandshake:
 		over = s.handshake == tokensNone
-	case goes, stallDial, stallClosed:
+	case stallMemory:
+	case goes, stallDial, stallMachine, stallFault, stallClosed:
 		return now
 	}
 	switch {
@@ -292,6 +328,8 @@ func (s *session) settle() {
 	switch {
 	case s.requests.done && s.responses.done && !s.client.owes() && !s.broker.owes():
 		s.end(s.endReason(), nil)
+	case s.fault != nil && s.state == stateOpen && (s.responses.done || s.delivered()):
+		s.close(s.faulty)
 	case s.loop.draining && s.state == stateOpen && s.idle() && !s.served:
 		s.end(reasonDrained, nil)
 	case s.loop.draining && s.state == stateOpen && s.idle():
@@ -315,9 +353,11 @@ func (s *session) endReason() reason {
 }
 
 // idle reports whether no exchange is under way in either direction.
-func (s *session) idle() bool {
-	return s.exchanges.len() == 0 && s.lookup == nil && s.requests.left == 0 && s.responses.left == 0 &&
-		!s.client.owes() && !s.broker.owes()
+func (s *session) idle() bool { return s.requests.left == 0 && s.delivered() }
+
+// delivered reports whether no request is unanswered and nothing waits to be written.
+func (s *session) delivered() bool {
+	return s.exchanges.len() == 0 && s.lookup == nil && s.responses.left == 0 && !s.client.owes() && !s.broker.owes()
 }
 
 // close ends the session without losing what was sent to either side.
@@ -355,12 +395,23 @@ func (s *session) tick() {
 		s.end(why, nil)
 		return
 	}
-	idle := s.loop.server.opts.IdleTimeout
-	switch {
-	case s.state != stateOpen:
-	case s.loop.draining:
+	if s.state != stateOpen {
+		return
+	}
+	if s.loop.draining {
 		s.settle()
-	case idle > 0 && s.idle() && s.loop.now.Sub(s.lastActive) >= idle:
+		if s.state != stateOpen {
+			return
+		}
+	}
+	if why, err := s.deadline(); err != nil {
+		s.end(why, err)
+		return
+	}
+	// Half of a frame is no reason to stay; a request without a response is, since what
+	// the broker does for it may take as long as the client likes.
+	idle := s.loop.server.opts.IdleTimeout
+	if idle > 0 && s.exchanges.len() == 0 && s.lookup == nil && s.loop.now.Sub(s.lastActive) >= idle {
 		s.close(reasonIdle)
 	}
 }
@@ -375,6 +426,9 @@ func (s *session) end(why reason, err error) {
 		if errors.Is(err, errTLSBroken) {
 			why = reasonMalformed
 		}
+	}
+	if s.fault != nil && err == nil {
+		why, err = s.faulty, s.fault
 	}
 	s.state = stateEnded
 	s.cancel()
@@ -391,7 +445,8 @@ func (s *session) end(why reason, err error) {
 	}
 	delete(s.loop.sessions, s)
 	s.loop.server.admission.forget(s.peer)
-	s.loop.server.buffered.Add(-s.buffered)
+	s.loop.server.account.add(-s.buffered)
+	s.buffered = 0
 	s.loop.count.ended[s.endpoint.index]++
 	s.loop.count.reasons[why]++
 	s.endpoint.logEnd(s, why, err)
@@ -400,6 +455,7 @@ func (s *session) end(why reason, err error) {
 // received counts bytes that came in.
 func (s *session) received(f *flow, n int) {
 	s.moved = true
+	f.received += uint64(n)
 	if f == &s.requests {
 		s.loop.count.requestBytes += uint64(n)
 	} else {
@@ -420,6 +476,8 @@ func reasonOf(err error) reason {
 		return reasonHeldTooLarge
 	case errors.Is(err, rewrite.ErrUnrewritable):
 		return reasonUnrewritable
+	case errors.Is(err, errPanic):
+		return reasonPanic
 	case errors.Is(err, errOrder):
 		return reasonOrder
 	default:

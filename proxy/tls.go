@@ -21,6 +21,8 @@ type tlsLayer struct {
 	conn *tls.Conn
 	wire *wire
 	with Peer
+	// sealed are records that the socket did not take yet.
+	sealed backlog
 	// pending: reading may give plaintext although the socket has nothing, since
 	// ciphertext was read ahead.
 	pending bool
@@ -73,7 +75,7 @@ func (w *wire) Read(p []byte) (int, error) {
 }
 
 // Write takes everything: crypto/tls could not go on after a failed write. What is fed
-// in is bounded by the size of one read or one held frame.
+// in is bounded by sealedPiece.
 func (w *wire) Write(p []byte) (int, error) {
 	if w.net != nil {
 		return w.net.Write(p)
@@ -228,7 +230,7 @@ func (c *conn) answerTLS() error {
 		c.tls.answers = 0
 	}
 	c.tls.answers += len(w.out)
-	c.writeRaw(w.out)
+	c.writeSealed(w.out)
 	w.out = nil
 	if c.owes() && c.tls.answers > maxAnswers {
 		c.session.alert = errKeyUpdates
@@ -271,6 +273,36 @@ func (c *conn) notifyClose() {
 	}
 	c.tls.notified = true
 	_ = c.tls.conn.CloseWrite()
-	c.writeRaw(c.tls.wire.out)
+	c.writeSealed(c.tls.wire.out)
 	c.tls.wire.out = nil
+}
+
+// sealedPiece is how much plaintext is encrypted at a time. What the socket does not take
+// of it waits as records; what comes after waits as plaintext, so that a large response
+// is in memory once.
+const sealedPiece = 64 << 10
+
+// writeSealed hands records to the socket, after those that wait.
+func (c *conn) writeSealed(p []byte) {
+	if c.shut {
+		return
+	}
+	n := 0
+	if c.tls.sealed.len() == 0 && c.writable {
+		n = c.push(p, send)
+	}
+	if n < len(p) && !c.shut {
+		c.tls.sealed.add(p[n:])
+	}
+}
+
+// flushSealed writes the records that wait.
+func (c *conn) flushSealed() {
+	sealed := &c.tls.sealed
+	if sealed.len() == 0 || !c.writable {
+		return
+	}
+	if n := c.push(sealed.front(), send); !c.shut {
+		sealed.drop(n)
+	}
 }
