@@ -101,7 +101,10 @@ type Limits struct {
 	MaxResponseBytes Size `yaml:"max_response_bytes"`
 	// MaxHeldBytes bounds a frame that must be in memory whole to be changed.
 	MaxHeldBytes Size `yaml:"max_held_bytes"`
-	// MaxBufferedBytes bounds what all connections together hold.
+	// MaxUnauthenticatedBytes bounds such a frame of a client to which the broker has not
+	// yet responded but to ApiVersions and SASL's requests.
+	MaxUnauthenticatedBytes Size `yaml:"max_unauthenticated_bytes"`
+	// MaxBufferedBytes bounds the memory that all connections together keep.
 	MaxBufferedBytes Size `yaml:"max_buffered_bytes"`
 	// MaxInflight is the number of unanswered requests of one connection after which
 	// it is not read any more.
@@ -124,7 +127,13 @@ type Limits struct {
 	DialTimeout Duration `yaml:"dial_timeout"`
 	// VerdictTimeout bounds one look-up of remote.storage.enable.
 	VerdictTimeout Duration `yaml:"verdict_timeout"`
-	// LingerTimeout bounds the life of a connection that is half closed or stuck.
+	// FirstRequestTimeout bounds how long a client takes to send its first request.
+	FirstRequestTimeout Duration `yaml:"first_request_timeout"`
+	// ProgressTimeout bounds how long a peer keeps memory occupied without moving bytes.
+	ProgressTimeout Duration `yaml:"progress_timeout"`
+	// LookupTimeout bounds a broker's silence while it works on a lookup request.
+	LookupTimeout Duration `yaml:"lookup_timeout"`
+	// LingerTimeout bounds the life of a connection that one side has closed.
 	LingerTimeout Duration `yaml:"linger_timeout"`
 	// DrainTimeout bounds the time for which a stopping proxy finishes exchanges.
 	DrainTimeout Duration `yaml:"drain_timeout"`
@@ -146,19 +155,23 @@ type Admin struct {
 func Defaults() Config {
 	c := Config{
 		Limits: Limits{
-			MaxRequestBytes:  256 << 20,
-			MaxResponseBytes: maxFrameSize,
-			MaxHeldBytes:     32 << 20,
-			MaxBufferedBytes: 512 << 20,
-			MaxInflight:      1024,
-			MaxPipes:         128,
-			MaxHandshakes:    256,
-			HandshakeTimeout: Duration(10 * time.Second),
-			IdleTimeout:      Duration(15 * time.Minute),
-			DialTimeout:      Duration(10 * time.Second),
-			VerdictTimeout:   Duration(5 * time.Second),
-			LingerTimeout:    Duration(30 * time.Second),
-			DrainTimeout:     Duration(30 * time.Second),
+			MaxRequestBytes:         256 << 20,
+			MaxResponseBytes:        maxFrameSize,
+			MaxHeldBytes:            32 << 20,
+			MaxUnauthenticatedBytes: 4 << 20,
+			MaxBufferedBytes:        512 << 20,
+			MaxInflight:             1024,
+			MaxPipes:                128,
+			MaxHandshakes:           256,
+			HandshakeTimeout:        Duration(10 * time.Second),
+			IdleTimeout:             Duration(15 * time.Minute),
+			DialTimeout:             Duration(10 * time.Second),
+			VerdictTimeout:          Duration(5 * time.Second),
+			FirstRequestTimeout:     Duration(time.Minute),
+			ProgressTimeout:         Duration(30 * time.Second),
+			LookupTimeout:           Duration(20 * time.Second),
+			LingerTimeout:           Duration(30 * time.Second),
+			DrainTimeout:            Duration(30 * time.Second),
 		},
 		Log:   Log{Level: LogLevelInfo, Format: LogFormatText},
 		Admin: Admin{Address: HostPort{Host: "127.0.0.1", Port: 9644}},

@@ -49,19 +49,23 @@ func TestParseIssue3(t *testing.T) {
 			Tiering:               Tiering{StatusTTL: Duration(time.Second), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000},
 		},
 		Limits: Limits{
-			MaxRequestBytes:  256 << 20,
-			MaxResponseBytes: 1<<31 - 1,
-			MaxHeldBytes:     32 << 20,
-			MaxBufferedBytes: 512 << 20,
-			MaxInflight:      1024,
-			MaxPipes:         128,
-			MaxHandshakes:    256,
-			HandshakeTimeout: Duration(10 * time.Second),
-			IdleTimeout:      Duration(15 * time.Minute),
-			DialTimeout:      Duration(10 * time.Second),
-			VerdictTimeout:   Duration(5 * time.Second),
-			LingerTimeout:    Duration(30 * time.Second),
-			DrainTimeout:     Duration(30 * time.Second),
+			MaxRequestBytes:         256 << 20,
+			MaxResponseBytes:        1<<31 - 1,
+			MaxHeldBytes:            32 << 20,
+			MaxUnauthenticatedBytes: 4 << 20,
+			MaxBufferedBytes:        512 << 20,
+			MaxInflight:             1024,
+			MaxPipes:                128,
+			MaxHandshakes:           256,
+			HandshakeTimeout:        Duration(10 * time.Second),
+			IdleTimeout:             Duration(15 * time.Minute),
+			DialTimeout:             Duration(10 * time.Second),
+			VerdictTimeout:          Duration(5 * time.Second),
+			FirstRequestTimeout:     Duration(time.Minute),
+			ProgressTimeout:         Duration(30 * time.Second),
+			LookupTimeout:           Duration(20 * time.Second),
+			LingerTimeout:           Duration(30 * time.Second),
+			DrainTimeout:            Duration(30 * time.Second),
 		},
 		Log:   Log{Level: LogLevelInfo, Format: LogFormatText},
 		Admin: Admin{Address: HostPort{"127.0.0.1", 9644}},
@@ -102,6 +106,7 @@ limits:
   max_request_bytes: 100MiB
   max_response_bytes: 1 GiB
   max_held_bytes: 65536
+  max_unauthenticated_bytes: 512KiB
   max_buffered_bytes: 8GiB
   max_inflight: 1
   max_pipes: 0
@@ -113,6 +118,9 @@ limits:
   idle_timeout: 0s
   dial_timeout: 1s
   verdict_timeout: 2s
+  first_request_timeout: 5s
+  progress_timeout: 6s
+  lookup_timeout: 7s
   linger_timeout: 3s
   drain_timeout: 4s
 log: {level: debug, format: json}
@@ -148,10 +156,11 @@ admin: {address: "0.0.0.0:9644"}
 			},
 		},
 		Limits: Limits{
-			MaxRequestBytes: 100 << 20, MaxResponseBytes: 1 << 30, MaxHeldBytes: 64 << 10, MaxBufferedBytes: 8 << 30, MaxInflight: 1,
+			MaxRequestBytes: 100 << 20, MaxResponseBytes: 1 << 30, MaxHeldBytes: 64 << 10, MaxBufferedBytes: 8 << 30, MaxInflight: 1, MaxUnauthenticatedBytes: 512 << 10,
 			MaxSessions: 11, MaxSessionsPerClient: 12, AcceptRate: 13, MaxHandshakes: 14, HandshakeTimeout: Duration(15 * time.Second),
 			DialTimeout: Duration(time.Second), VerdictTimeout: Duration(2 * time.Second),
 			LingerTimeout: Duration(3 * time.Second), DrainTimeout: Duration(4 * time.Second),
+			FirstRequestTimeout: Duration(5 * time.Second), ProgressTimeout: Duration(6 * time.Second), LookupTimeout: Duration(7 * time.Second),
 		},
 		Log:   Log{Level: LogLevelDebug, Format: LogFormatJSON},
 		Admin: Admin{Address: HostPort{"0.0.0.0", 9644}},
@@ -538,6 +547,10 @@ func TestNumberFaults(t *testing.T) {
 	f("limits.max_inflight", "-5", `"-5" is not above zero: no request would be read; wanted a number of requests above zero`)
 	f("limits.dial_timeout", "0s", `"0s" is not above zero: no broker could be reached in time`+duration)
 	f("limits.verdict_timeout", "0s", `"0s" is not above zero: every look-up would end as unknown`+duration)
+	f("limits.max_unauthenticated_bytes", "0", `"0" is not above zero: no client could begin with ListOffsets`+size)
+	f("limits.first_request_timeout", "0s", `"0s" is not above zero: no client could send its first request in time`+duration)
+	f("limits.progress_timeout", "0s", `"0s" is not above zero: no frame could be complete in time`+duration)
+	f("limits.lookup_timeout", "0s", `"0s" is not above zero: no broker could respond in time`+duration)
 	f("limits.linger_timeout", "0s", `"0s" is not above zero: a connection would be cut before its last answer`+duration)
 	f("limits.drain_timeout", "0s", `"0s" is not above zero: no exchange could end before the proxy stops (a second signal stops it at once)`+duration)
 	f("limits.max_request_bytes", "0", `"0" is not above zero: no request would be let through`+size)

@@ -331,11 +331,12 @@ func (f *flow) begin(rest []byte) error {
 	return nil
 }
 
-// What a collected frame takes, beside itself, until it has been dealt with: a response is
-// copied when it is rewritten, and a ListOffsets request becomes lookups.
+// How many times its size a collected frame takes in memory until it has been dealt with: a
+// response is copied when it is rewritten, and a ListOffsets request becomes a
+// pendingupload.Machine, and lookups.
 const (
 	responseCost = 2
-	requestCost  = 8
+	requestCost  = 4
 )
 
 // cost is how many bytes of memory a byte of a collected frame takes.

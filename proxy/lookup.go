@@ -52,11 +52,11 @@ func (s *session) listOffsets(frame []byte) ([]byte, error) {
 	}, func() ([]byte, error) {
 		switch step {
 		case rewrite.AskVersions:
-			s.lookup = &lookup{waiting: bytes.Clone(frame), size: int64(size)}
+			s.lookup = &lookup{waiting: bytes.Clone(frame), size: int64(size), heard: s.loop.now}
 			s.requests.stall = stallLookup
 			return nil, s.askVersions(frame)
 		case rewrite.Answer:
-			s.lookup = &lookup{machine: machine, size: int64(size) * requestCost}
+			s.lookup = &lookup{machine: machine, heard: s.loop.now}
 			s.requests.stall = stallLookup
 			_, err := s.proceed()
 			return nil, err
@@ -170,9 +170,7 @@ func (s *session) proceed() ([]byte, error) {
 		m := s.lookup.machine
 		switch m.State() {
 		case pendingupload.AwaitAnswers:
-			for a, ok := m.Ready(); ok; a, ok = m.Ready() {
-				s.ask(a)
-			}
+			s.sendLookups()
 			return nil, nil
 		case pendingupload.AwaitVerdicts:
 			if !s.cachedVerdicts(m) {
@@ -186,6 +184,21 @@ func (s *session) proceed() ([]byte, error) {
 			return m.Response(), nil
 		}
 	}
+}
+
+// sendLookups sends what the machine wants sent, one request at a time: the next when the
+// broker's socket has taken the one before, so that one is in memory. It is called whenever
+// the socket may have.
+func (s *session) sendLookups() {
+	m := s.lookup.machine
+	for !s.broker.owes() {
+		a, ok := m.Ready()
+		if !ok {
+			break
+		}
+		s.ask(a)
+	}
+	s.lookup.size = m.Size()
 }
 
 // cachedVerdicts gives the machine its verdicts when all are known already.

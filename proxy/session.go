@@ -231,6 +231,9 @@ func (s *session) advance(f *flow) {
 			return
 		}
 	}
+	if s.requests.stall == stallLookup && s.lookup.machine != nil {
+		s.sendLookups()
+	}
 	s.account()
 	s.settle()
 }

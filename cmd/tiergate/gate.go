@@ -43,23 +43,27 @@ func proxyOptions(c *config.Config, log *slog.Logger, metrics prometheus.Registe
 		pipes = -1 // none; 0 would be the default
 	}
 	return proxy.Options{
-		MaxRequestBytes:      int32(c.Limits.MaxRequestBytes),  //nolint:gosec // config bounds it by MaxInt32
-		MaxResponseBytes:     int32(c.Limits.MaxResponseBytes), //nolint:gosec // config bounds it by MaxInt32
-		MaxHeldBytes:         int(c.Limits.MaxHeldBytes),
-		MaxBufferedBytes:     int64(c.Limits.MaxBufferedBytes),
-		MaxSessions:          c.Limits.MaxSessions,
-		MaxSessionsPerClient: c.Limits.MaxSessionsPerClient,
-		AcceptRate:           c.Limits.AcceptRate,
-		IdleTimeout:          time.Duration(c.Limits.IdleTimeout),
-		MaxInflight:          c.Limits.MaxInflight,
-		MaxPipes:             pipes,
-		DialTimeout:          time.Duration(c.Limits.DialTimeout),
-		HandshakeTimeout:     time.Duration(c.Limits.HandshakeTimeout),
-		MaxHandshakes:        c.Limits.MaxHandshakes,
-		VerdictTimeout:       time.Duration(c.Limits.VerdictTimeout),
-		LingerTimeout:        time.Duration(c.Limits.LingerTimeout),
-		Logger:               log,
-		Registerer:           metrics,
+		MaxRequestBytes:         int32(c.Limits.MaxRequestBytes),  //nolint:gosec // config bounds it by MaxInt32
+		MaxResponseBytes:        int32(c.Limits.MaxResponseBytes), //nolint:gosec // config bounds it by MaxInt32
+		MaxHeldBytes:            int(c.Limits.MaxHeldBytes),
+		MaxUnauthenticatedBytes: int(c.Limits.MaxUnauthenticatedBytes),
+		MaxBufferedBytes:        int64(c.Limits.MaxBufferedBytes),
+		MaxSessions:             c.Limits.MaxSessions,
+		MaxSessionsPerClient:    c.Limits.MaxSessionsPerClient,
+		AcceptRate:              c.Limits.AcceptRate,
+		IdleTimeout:             time.Duration(c.Limits.IdleTimeout),
+		MaxInflight:             c.Limits.MaxInflight,
+		MaxPipes:                pipes,
+		DialTimeout:             time.Duration(c.Limits.DialTimeout),
+		HandshakeTimeout:        time.Duration(c.Limits.HandshakeTimeout),
+		MaxHandshakes:           c.Limits.MaxHandshakes,
+		VerdictTimeout:          time.Duration(c.Limits.VerdictTimeout),
+		FirstRequestTimeout:     time.Duration(c.Limits.FirstRequestTimeout),
+		ProgressTimeout:         time.Duration(c.Limits.ProgressTimeout),
+		LookupTimeout:           time.Duration(c.Limits.LookupTimeout),
+		LingerTimeout:           time.Duration(c.Limits.LingerTimeout),
+		Logger:                  log,
+		Registerer:              metrics,
 	}
 }
 

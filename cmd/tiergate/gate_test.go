@@ -59,6 +59,10 @@ limits:
   dial_timeout: 5s
   verdict_timeout: 6s
   linger_timeout: 11s
+  max_unauthenticated_bytes: 5MiB
+  first_request_timeout: 20s
+  progress_timeout: 21s
+  lookup_timeout: 22s
   drain_timeout: 12s
 admin: {address: "127.0.0.1:9203"}
 `
@@ -156,6 +160,7 @@ func TestProxyOptions(t *testing.T) {
 		MaxPipes: 13, MaxSessions: 14, MaxSessionsPerClient: 15, AcceptRate: 16, MaxHandshakes: 17,
 		HandshakeTimeout: 18 * time.Second, IdleTimeout: 19 * time.Second,
 		DialTimeout: 5 * time.Second, VerdictTimeout: 6 * time.Second, LingerTimeout: 11 * time.Second,
+		MaxUnauthenticatedBytes: 5 << 20, FirstRequestTimeout: 20 * time.Second, ProgressTimeout: 21 * time.Second, LookupTimeout: 22 * time.Second,
 		Logger: log, Registerer: metrics,
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -127,7 +127,9 @@ clusters:
 			}
 		}
 	}
-	await(t, "the end of all sessions", func() bool { return p.metric(t, `tiergate_sessions_ended_total{reason="dial_failed"}`) == strconv.Itoa(2*clients) })
+	await(t, "the end of all sessions", func() bool {
+		return p.metric(t, `tiergate_sessions_ended_total{reason="dial_failed"}`) == strconv.Itoa(2*clients)
+	})
 	for listener, want := range map[string]string{"a": strconv.Itoa(2 * clients), "b": "0"} {
 		if got := p.metric(t, fmt.Sprintf("tiergate_sessions_opened_total{listener=%q}", listener)); got != want {
 			t.Errorf("%s sessions of listener %s, want %s", got, listener, want)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,7 +82,21 @@ func (c *ServeCmd) Run(stop Stop, streams *Streams) error {
 	// Go ends a process that writes to standard output or standard error after their reader
 	// has ended, unless this signal is ignored. The write then fails with EPIPE.
 	signal.Ignore(syscall.SIGPIPE)
+	limitHeap(int64(cfg.Limits.MaxBufferedBytes))
 	return serve(cfg, loops, stop, streams)
+}
+
+// heapBesides is what the Go heap may have beside limits.max_buffered_bytes before the
+// garbage collector works harder: what idle sessions and the process itself take.
+const heapBesides = 64 << 20
+
+// limitHeap has the garbage collector keep the heap close to what is in use, so that bytes
+// which sessions gave back do not add up to as much again. GOMEMLIMIT, where it is set,
+// stays.
+func limitHeap(buffered int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(buffered + heapBesides)
+	}
 }
 
 // serve runs the proxy of cfg until stop. loops is proxy.Options.Loops.
