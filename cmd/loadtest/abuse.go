@@ -12,6 +12,7 @@ import (
 
 	"tiergate/loadtest/abuse"
 	"tiergate/loadtest/follower"
+	"tiergate/loadtest/load"
 )
 
 // AbuseCmd is `tiergate-loadtest abuse`.
@@ -88,8 +89,15 @@ func (c *AbuseCmd) write(r *abuse.Report, streams *Streams) error {
 		}
 	}
 	if c.Doc != "" {
-		if err := r.InsertInto(c.Doc); err != nil {
-			return err
+		document, err := os.ReadFile(c.Doc)
+		if err == nil {
+			document, err = load.Insert(document, "abuse", r.Text())
+		}
+		if err == nil {
+			err = os.WriteFile(c.Doc, document, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Doc, err)
 		}
 	}
 	_, err = fmt.Fprint(streams.Out, r.Text())

@@ -9,13 +9,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"io"
 	"net"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tiergate/codec"
 )
 
 const mib = 1 << 20
@@ -72,30 +73,30 @@ func attacks() []attack {
 		},
 		{
 			name: "huge -6, broker silent", words: "12 connections ask for -6 of 1,000,000 partitions each; the broker does not respond to that", maxBuffered: 128 * mib,
-			broker: script{silentAbove: mib}, relayed: true, run: requests(12, listOffsets(1_000_000), time.Second),
+			broker: script{silentAbove: mib}, relayed: true, run: pendingUploads(12, 1_000_000, time.Second),
 		},
 		{
 			name: "huge -6", words: "12 connections ask for -6 of 1,000,000 partitions each, again and again", maxBuffered: 128 * mib,
-			relayed: true, run: requests(12, listOffsets(1_000_000), time.Second),
+			relayed: true, run: pendingUploads(12, 1_000_000, time.Second),
 		},
 		{
 			name: "large -6", words: "4 connections ask for -6 of 100,000 partitions each, again and again", maxBuffered: 128 * mib,
-			relayed: true, ordinary: true, run: requests(4, listOffsets(100_000), 100*time.Millisecond),
+			relayed: true, ordinary: true, run: pendingUploads(4, 100_000, 100*time.Millisecond),
 		},
 		{
 			name: "Metadata 20 MB", words: "24 ordinary clients read 20 MB of Metadata, again and again", maxBuffered: 64 * mib,
-			broker: script{asked: metadata(largeClient), large: 20e6}, relayed: true, ordinary: true, run: requests(24, metadata(largeClient), 200*time.Millisecond),
+			broker: script{asked: metadata(largeClient), large: 20e6}, relayed: true, ordinary: true, run: largeResponses(24),
 		},
 		{
 			name: "Metadata 100 MB", words: "4 ordinary clients read 100 MB of Metadata, again and again", maxBuffered: 64 * mib,
-			broker: script{asked: metadata(largeClient), large: 100e6}, relayed: true, ordinary: true, run: requests(4, metadata(largeClient), 200*time.Millisecond),
+			broker: script{asked: metadata(largeClient), large: 100e6}, relayed: true, ordinary: true, run: largeResponses(4),
 		},
 		{
 			name: "20,000 brokers", words: "4 ordinary clients read Metadata that names 20,000 brokers, again and again", maxBuffered: 64 * mib,
-			broker: script{asked: metadata(largeClient), brokers: 20_000}, relayed: true, ordinary: true, run: requests(4, metadata(largeClient), 200*time.Millisecond),
+			broker: script{asked: metadata(largeClient), brokers: 20_000}, relayed: true, ordinary: true, run: largeResponses(4),
 		},
 		{
-			name: "connect and close", words: "2,000 connections a second, each reset at once",
+			name: "connect and close", words: "up to 2,000 connections a second, each reset at once",
 			relayed: true, run: flood,
 		},
 		{
@@ -151,11 +152,11 @@ func greet(c net.Conn) bool {
 // halfFrames announces a request that is collected whole, and sends it piece by piece,
 // all but its last bytes. Every second connection has had responses before.
 func halfFrames(n, piece int, pause time.Duration) func(context.Context, *scene) {
-	request := make([]byte, 32*mib)
-	copy(request, listOffsets(1))
-	binary.BigEndian.PutUint32(request, uint32(len(request)-4))
-	request = request[:len(request)-8]
 	return func(ctx context.Context, s *scene) {
+		request := make([]byte, 32*mib)
+		copy(request, listOffsets(1))
+		codec.PutSize(request)
+		request = request[:len(request)-8]
 		s.attackers(ctx, s.address, n, time.Second, func(ctx context.Context, i int, c *net.TCPConn) {
 			if i%2 == 0 && !greet(c) {
 				return
@@ -183,28 +184,42 @@ func neverRead(ctx context.Context, s *scene) {
 	})
 }
 
-// requests sends a request again and again, and reads each response to its end.
-func requests(n int, request []byte, pause time.Duration) func(context.Context, *scene) {
-	return func(ctx context.Context, s *scene) {
-		s.attackers(ctx, s.address, n, time.Second, func(ctx context.Context, _ int, c *net.TCPConn) {
-			for ok := greet(c); ok; ok = wait(ctx, pause) {
-				_, err := c.Write(request)
-				if err == nil {
-					var size int
-					if size, err = readSize(c); err == nil {
-						_, err = io.CopyN(io.Discard, c, int64(size))
-					}
-				}
-				switch {
-				case err == nil:
-					s.responses.Add(1)
-				case ctx.Err() == nil:
-					s.refused.Add(1)
-					return
-				}
+// pendingUploads asks for -6 of so many partitions again and again.
+func pendingUploads(n, partitions int, pause time.Duration) func(context.Context, *scene) {
+	return func(ctx context.Context, s *scene) { s.askAgain(ctx, n, listOffsets(partitions), pause) }
+}
+
+// largeResponses asks for the large response again and again.
+func largeResponses(n int) func(context.Context, *scene) {
+	return func(ctx context.Context, s *scene) { s.askAgain(ctx, n, s.attack.broker.asked, 200*time.Millisecond) }
+}
+
+// askAgain sends a request again and again, and reads each response to its end.
+func (s *scene) askAgain(ctx context.Context, n int, request []byte, pause time.Duration) {
+	s.attackers(ctx, s.address, n, time.Second, func(ctx context.Context, _ int, c *net.TCPConn) {
+		for ok := greet(c); ok; ok = wait(ctx, pause) {
+			switch err := exchange(c, request); {
+			case err == nil:
+				s.responses.Add(1)
+			case ctx.Err() == nil:
+				s.refused.Add(1)
+				return
 			}
-		})
+		}
+	})
+}
+
+// exchange sends a request and reads its response.
+func exchange(c net.Conn, request []byte) error {
+	if _, err := c.Write(request); err != nil {
+		return err
 	}
+	size, err := readSize(c)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(io.Discard, c, int64(size))
+	return err
 }
 
 // flood resets connections as soon as they are there.

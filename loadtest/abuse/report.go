@@ -4,17 +4,9 @@
 package abuse
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-)
-
-// The marks enclose the part of a document that is generated.
-const (
-	beginMark = "<!-- abuse: begin -->"
-	endMark   = "<!-- abuse: end -->"
 )
 
 // Text returns the table in Markdown.
@@ -102,18 +94,4 @@ func (r *Row) verdict() string {
 		return "yes, busy"
 	}
 	return "yes"
-}
-
-// InsertInto puts the table into a Markdown file, between its marks.
-func (r *Report) InsertInto(file string) error {
-	document, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	head, rest, ok := bytes.Cut(document, []byte(beginMark))
-	_, tail, ended := bytes.Cut(rest, []byte(endMark))
-	if !ok || !ended {
-		return fmt.Errorf("%s has no lines %q and %q", file, beginMark, endMark)
-	}
-	return os.WriteFile(file, slices.Concat(head, []byte(beginMark+"\n"+strings.TrimSpace(r.Text())+"\n"+endMark), tail), 0o644)
 }

@@ -23,7 +23,7 @@ const (
 	// process may run: what remains is for the machine.
 	drainTimeout = 2 * time.Second
 	stopTimeout  = drainTimeout + 5*time.Second
-	// readyTimeout is how long after the attack has begun to be the past /readyz may take.
+	// readyTimeout is how long /readyz may take to be 200 when the clients have ended.
 	readyTimeout = 5 * time.Second
 	// sampling is the time between two looks at the process.
 	sampling = 100 * time.Millisecond

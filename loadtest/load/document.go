@@ -19,9 +19,9 @@ func marks(scenario string) (begin, end string) {
 	return fmt.Sprintf("<!-- loadtest %s: begin -->", scenario), fmt.Sprintf("<!-- loadtest %s: end -->", scenario)
 }
 
-// insert returns document with text in place of what stood between the marks of the
+// Insert returns document with text in place of what stood between the marks of the
 // scenario.
-func insert(document []byte, scenario, text string) ([]byte, error) {
+func Insert(document []byte, scenario, text string) ([]byte, error) {
 	begin, end := marks(scenario)
 	head, rest, ok := bytes.Cut(document, []byte(begin))
 	_, tail, ended := bytes.Cut(rest, []byte(end))
@@ -44,7 +44,7 @@ func InsertInto(file string, r *report.Run) error {
 			lines[i] = "##" + l
 		}
 	}
-	document, err = insert(document, r.Scenario.Name, strings.Join(lines, "\n"))
+	document, err = Insert(document, r.Scenario.Name, strings.Join(lines, "\n"))
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
