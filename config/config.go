@@ -117,8 +117,10 @@ type Limits struct {
 	MaxSessionsPerClient int `yaml:"max_sessions_per_client"`
 	// AcceptRate bounds the connections accepted in a second; 0: no bound.
 	AcceptRate int `yaml:"accept_rate"`
-	// MaxHandshakes bounds the TLS handshakes with clients under way at once.
+	// MaxHandshakes bounds the TLS handshakes with clients that are worked on at once.
 	MaxHandshakes int `yaml:"max_handshakes"`
+	// MaxPendingConnections bounds the connections whose handshake is under way.
+	MaxPendingConnections int `yaml:"max_pending_connections"`
 	// HandshakeTimeout bounds one TLS handshake, and what comes before it.
 	HandshakeTimeout Duration `yaml:"handshake_timeout"`
 	// IdleTimeout ends a connection that nothing was sent on for so long; 0: never.
@@ -163,6 +165,7 @@ func Defaults() Config {
 			MaxInflight:             1024,
 			MaxPipes:                128,
 			MaxHandshakes:           256,
+			MaxPendingConnections:   4096,
 			HandshakeTimeout:        Duration(10 * time.Second),
 			IdleTimeout:             Duration(15 * time.Minute),
 			DialTimeout:             Duration(10 * time.Second),

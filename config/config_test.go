@@ -57,6 +57,7 @@ func TestParseIssue3(t *testing.T) {
 			MaxInflight:             1024,
 			MaxPipes:                128,
 			MaxHandshakes:           256,
+			MaxPendingConnections:   4096,
 			HandshakeTimeout:        Duration(10 * time.Second),
 			IdleTimeout:             Duration(15 * time.Minute),
 			DialTimeout:             Duration(10 * time.Second),
@@ -114,6 +115,7 @@ limits:
   max_sessions_per_client: 12
   accept_rate: 13
   max_handshakes: 14
+  max_pending_connections: 20
   handshake_timeout: 15s
   idle_timeout: 0s
   dial_timeout: 1s
@@ -157,7 +159,7 @@ admin: {address: "0.0.0.0:9644"}
 		},
 		Limits: Limits{
 			MaxRequestBytes: 100 << 20, MaxResponseBytes: 1 << 30, MaxHeldBytes: 64 << 10, MaxBufferedBytes: 8 << 30, MaxInflight: 1, MaxUnauthenticatedBytes: 512 << 10,
-			MaxSessions: 11, MaxSessionsPerClient: 12, AcceptRate: 13, MaxHandshakes: 14, HandshakeTimeout: Duration(15 * time.Second),
+			MaxSessions: 11, MaxSessionsPerClient: 12, AcceptRate: 13, MaxHandshakes: 14, MaxPendingConnections: 20, HandshakeTimeout: Duration(15 * time.Second),
 			DialTimeout: Duration(time.Second), VerdictTimeout: Duration(2 * time.Second),
 			LingerTimeout: Duration(3 * time.Second), DrainTimeout: Duration(4 * time.Second),
 			FirstRequestTimeout: Duration(5 * time.Second), ProgressTimeout: Duration(6 * time.Second), LookupTimeout: Duration(7 * time.Second),
@@ -559,6 +561,7 @@ func TestNumberFaults(t *testing.T) {
 	f("limits.max_buffered_bytes", "0", `"0" is not above zero: no answer could be changed`+size)
 	f("limits.max_buffered_bytes", "16MiB", `"16MiB": max_buffered_bytes (16MiB) is less than max_held_bytes (32MiB), so that a frame could never be as large as allowed; wanted several times as much`)
 	f("limits.max_held_bytes", "1GiB", `"1GiB": max_buffered_bytes (512MiB) is less than max_held_bytes (1GiB), so that a frame could never be as large as allowed; wanted several times as much`)
+	f("limits.max_pending_connections", "0", `"0" is not above zero: no client could speak TLS; wanted a number of connections above zero`)
 	f("limits.max_handshakes", "0", `"0" is not above zero: no client could speak TLS; wanted a number of handshakes above zero`)
 	f("limits.handshake_timeout", "0s", `"0s" is not above zero: no handshake could end in time`+duration)
 	f("limits.max_pipes", "-1", `"-1" is below zero; wanted a number above it, or 0 for none, so that bytes are copied`)

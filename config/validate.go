@@ -303,6 +303,7 @@ func (d *decoder) limits(l Limits) {
 		{"limits.max_buffered_bytes", int64(l.MaxBufferedBytes), wantSize, "no answer could be changed"},
 		{"limits.max_inflight", int64(l.MaxInflight), "a number of requests above zero", "no request would be read"},
 		{"limits.max_handshakes", int64(l.MaxHandshakes), "a number of handshakes above zero", "no client could speak TLS"},
+		{"limits.max_pending_connections", int64(l.MaxPendingConnections), "a number of connections above zero", "no client could speak TLS"},
 		{"limits.handshake_timeout", int64(l.HandshakeTimeout), wantDuration, "no handshake could end in time"},
 		{"limits.dial_timeout", int64(l.DialTimeout), wantDuration, "no broker could be reached in time"},
 		{"limits.verdict_timeout", int64(l.VerdictTimeout), wantDuration, "every look-up would end as unknown"},

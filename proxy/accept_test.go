@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/sys/unix"
 
 	"tiergate/rewrite"
@@ -31,7 +32,7 @@ const scarceEnv = "TIERGATE_TEST_SCARCE_BROKER"
 
 // scarce is the child's main. It prints the address that it listens on and obeys the
 // lines of its standard input until that ends: "hold" opens descriptors until there are
-// none, "release" raises the limit, so that there are many at once.
+// none, "spare" closes one of them, "release" raises the limit, so that there are many at once.
 func scarce(brokerAddress string) error {
 	s, err := New(Options{
 		Loops:  1,
@@ -64,6 +65,9 @@ func scarce(brokerAddress string) error {
 			for f, err := os.Open(os.DevNull); err == nil; f, err = os.Open(os.DevNull) {
 				hoard = append(hoard, f)
 			}
+		case "spare":
+			_ = hoard[0].Close()
+			hoard = hoard[1:]
 		case "release":
 			limit.Cur = limit.Max
 			if err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -179,13 +183,50 @@ func TestAcceptSurvivesTheLackOfDescriptors(t *testing.T) {
 	p.tell(t, "hold")
 	waiting := []net.Conn{p.connect(t), p.connect(t), p.connect(t)}
 	await(t, "accepting fails", func() bool {
-		return strings.Contains(p.logged(), "cannot accept connections, trying again") && strings.Contains(p.logged(), "too many open files")
+		return strings.Contains(p.logged(), "cannot accept connections, trying again: no file descriptor or memory is left; raise ulimit -n") &&
+			strings.Contains(p.logged(), "too many open files")
 	})
 	mustWrite(t, before, request(30, 1, 1))
 	compare(t, "meanwhile", mustRead(t, before), want)
 	p.tell(t, "release")
 	for _, c := range waiting {
 		compare(t, "afterwards", mustRead(t, c), want)
+	}
+}
+
+// With one descriptor left a client is accepted and gets no session; with two there is none
+// left for its broker. Both are named as this machine's shortage, and the client is reset.
+func TestLocalShortage(t *testing.T) {
+	for spare, line := range map[int]string{1: `msg="connection refused"`, 2: "reason=local_shortage"} {
+		p := startScarce(t, newEcho(t).listener.Addr().String())
+		p.tell(t, "hold")
+		for range spare {
+			p.tell(t, "spare")
+		}
+		c, err := net.Dial("tcp", p.address)
+		if err == nil {
+			_ = c.SetDeadline(time.Now().Add(patience))
+			err = ending(t, c)
+			c.Close()
+		}
+		if !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%d descriptors: the client saw %v, want a reset", spare, err)
+		}
+		await(t, line, func() bool {
+			return strings.Contains(p.logged(), line) && strings.Contains(p.logged(), "too many open files")
+		})
+	}
+}
+
+// What cannot be accepted is counted by why.
+func TestAcceptFailures(t *testing.T) {
+	s := newServer(t, refuse, rewrite.Rules{})
+	s.endpoints[0].unaccepted(os.NewSyscallError("accept4", unix.ENFILE))
+	s.endpoints[0].unaccepted(os.NewSyscallError("accept4", unix.EPERM))
+	for _, why := range []string{"local_shortage", "other"} {
+		if got := testutil.ToFloat64(s.metrics.unaccepted.WithLabelValues(why)); got != 1 {
+			t.Errorf("%s: %v failures, want 1", why, got)
+		}
 	}
 }
 

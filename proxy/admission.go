@@ -16,12 +16,17 @@ const (
 	refusalSessions  = "sessions"
 	refusalClient    = "sessions_per_client"
 	refusalHandshake = "handshake"
+	refusalPending   = "pending_connections"
+	refusalShortage  = "local_shortage"
 )
 
 var (
 	errTooManySessions = errors.New("max_sessions is reached")
 	errTooManyOfClient = errors.New("max_sessions_per_client is reached")
 )
+
+// refusals are all of them.
+var refusals = []string{refusalSessions, refusalClient, refusalHandshake, refusalPending, refusalShortage}
 
 // admission counts sessions against their limits. Its methods are safe for concurrent
 // use: accept goroutines and loops call them.

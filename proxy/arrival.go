@@ -4,16 +4,13 @@
 package proxy
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"syscall"
 	"time"
 
-	"github.com/pires/go-proxyproto"
 	"golang.org/x/sys/unix"
 )
 
@@ -66,7 +63,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 // TLS handshake where the endpoint has those.
 func (e *endpoint) admit(a *arrival) {
 	if err := e.server.admission.enter(); err != nil {
-		_ = a.conn.Close()
+		resetConn(a.conn)
 		e.refuse(a, err)
 		return
 	}
@@ -81,94 +78,123 @@ func (e *endpoint) admit(a *arrival) {
 		e.hand(a, err)
 		return
 	}
-	if !e.server.background(func() { e.receive(a) }) {
-		_ = a.conn.Close()
+	ctx, cancel := context.WithCancelCause(e.server.ctx)
+	if !e.server.pending.enter(ctx, a, cancel) || !e.server.background(func() { e.receive(ctx, a); cancel(nil) }) {
+		cancel(nil)
+		e.server.pending.leave(a)
+		resetConn(a.conn)
 		e.server.admission.leave()
 	}
 }
 
-// receive readies an arrival off the loops; all of it may take HandshakeTimeout. One that
-// has said nothing yet takes no place among MaxHandshakes: otherwise so many silent
-// connections would keep everybody out.
-func (e *endpoint) receive(a *arrival) {
-	ctx, cancel := context.WithTimeout(e.server.ctx, e.server.opts.HandshakeTimeout)
+// receive readies an arrival off the loops; all of it may take HandshakeTimeout.
+func (e *endpoint) receive(ctx context.Context, a *arrival) {
+	ctx, cancel := context.WithTimeout(ctx, e.server.opts.HandshakeTimeout)
 	defer cancel()
 	conn := a.conn
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	err := e.server.recovered(func() error {
-		if err := a.hear(); err != nil {
-			return err
-		}
-		select {
-		case e.server.handshakes <- struct{}{}:
-			defer func() { <-e.server.handshakes }()
-			return a.greet(ctx)
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for other handshakes: %w", ctx.Err())
-		}
-	})
+	err := e.server.recovered(func() error { return a.greet(ctx) })
+	e.server.pending.leave(a)
 	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errManyPending) {
+			err = cause
+		}
 		_ = conn.Close()
 	}
 	e.hand(a, err)
 }
 
-// hear waits for the client's first bytes and keeps them.
-func (a *arrival) hear() error {
-	buf := make([]byte, maxProxyHeader)
-	n, err := a.conn.Read(buf)
-	switch {
-	case n > 0:
-		a.prefix = buf[:n]
-		return nil
-	case errors.Is(err, io.EOF):
-		return errSilent
-	default:
-		return fmt.Errorf("waiting for the client's first bytes: %w", err)
-	}
-}
-
-// greet reads what comes before Kafka's own bytes. The connection is closed in any
-// case; on success its descriptor lives on.
-func (a *arrival) greet(ctx context.Context) error {
-	err := a.readHeader()
-	if err != nil {
-		_ = a.conn.Close()
-		return fmt.Errorf("PROXY protocol: %w", err)
+// greet reads what comes before Kafka's own bytes. On success the descriptor lives on, and
+// the connection is closed.
+func (a *arrival) greet(ctx context.Context) (err error) {
+	if a.endpoint.ProxyProtocol != ProxyProtocolOff {
+		if err := a.readHeader(); err != nil {
+			return fmt.Errorf("PROXY protocol: %w", err)
+		}
 	}
 	if a.endpoint.TLS == nil {
 		a.fd, err = detach(a.conn)
 		return err
 	}
-	a.fd, a.tls, err = handshake(ctx, a.conn, a.prefix, PeerClient, a.endpoint.TLS())
+	if err := a.hear(); err != nil {
+		return err
+	}
+	g := &guest{Conn: a.conn, a: a, ctx: ctx}
+	defer g.giveTurn()
+	if err := g.takeTurn(); err != nil {
+		return err
+	}
+	a.fd, a.tls, err = handshake(ctx, g, a.prefix, PeerClient, a.endpoint.TLS())
 	a.prefix = nil
 	return err
 }
 
-// maxProxyHeader bounds the header, and so what may be read behind it.
-const maxProxyHeader = 4 << 10
-
-// readHeader reads the PROXY protocol header, and keeps what came behind it.
-func (a *arrival) readHeader() error {
-	if a.endpoint.ProxyProtocol == ProxyProtocolOff {
+// hear waits for the client's first byte and keeps it: a client that has said nothing yet
+// costs no more than a goroutine.
+func (a *arrival) hear() error {
+	if len(a.prefix) > 0 {
 		return nil
 	}
-	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(a.prefix), a.conn), maxProxyHeader)
-	header, err := proxyproto.Read(r)
+	first, err := a.more(make([]byte, 0, 1), 1)
 	switch {
 	case err == nil:
-		if source, dest, ok := header.TCPAddrs(); ok && !header.Command.IsLocal() {
-			a.peer, a.local = source, dest
-		}
-	case errors.Is(err, proxyproto.ErrNoProxyProtocol) && a.endpoint.ProxyProtocol == ProxyProtocolOptional:
-	case errors.Is(err, proxyproto.ErrNoProxyProtocol) && r.Buffered() == 0:
+		a.prefix = first
+		return nil
+	case left(err):
 		return errSilent
-	default:
+	}
+	return fmt.Errorf("waiting for the client's first bytes: %w", err)
+}
+
+// read waits for bytes of the client.
+func (a *arrival) read(b []byte) (int, error) {
+	return a.endpoint.server.pending.awaiting(a, a.conn.Read, b)
+}
+
+// guest is the connection of an arrival during its TLS handshake. It has a turn while the
+// handshake is worked on, and none while the client's bytes are waited for: otherwise so
+// many clients that stop in the middle would keep everybody out.
+type guest struct {
+	net.Conn
+	a     *arrival
+	ctx   context.Context
+	turns *turns // not nil while it has a turn
+}
+
+// Read gives the turn back until bytes are there.
+func (g *guest) Read(b []byte) (int, error) {
+	g.giveTurn()
+	n, err := g.a.read(b)
+	if turnErr := g.takeTurn(); turnErr != nil {
+		return n, turnErr
+	}
+	return n, err
+}
+
+// SyscallConn is for detach.
+func (g *guest) SyscallConn() (syscall.RawConn, error) {
+	c, ok := g.Conn.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("connection of type %T has no descriptor", g.Conn)
+	}
+	return c.SyscallConn()
+}
+
+func (g *guest) takeTurn() error {
+	turns := &g.a.endpoint.server.pending.turns
+	if err := turns.take(g.ctx, addrOf(g.a.peer)); err != nil {
 		return err
 	}
-	a.prefix, err = r.Peek(r.Buffered())
-	return err
+	g.turns = turns
+	return nil
+}
+
+func (g *guest) giveTurn() {
+	if g.turns != nil {
+		g.turns.give()
+		g.turns = nil
+	}
 }
 
 // hand gives a descriptor to the next loop, or says why there is none.
@@ -176,6 +202,7 @@ func (e *endpoint) hand(a *arrival, err error) {
 	if err == nil {
 		err = e.server.admission.identify(a.peer)
 		if err != nil {
+			resetOnClose(a.fd)
 			closeFD(a.fd)
 		}
 	}
@@ -189,6 +216,20 @@ func (e *endpoint) hand(a *arrival, err error) {
 	l.post(func() { newSession(l, a) })
 }
 
+// resetConn closes a connection that gets no session. A client takes an ordinary end before
+// the first response for missing TLS or wrong credentials, and franz-go gives up on it.
+func resetConn(c net.Conn) {
+	resetOn(c)
+	_ = c.Close()
+}
+
+// resetOn lets the close of a connection reset it.
+func resetOn(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+}
+
 // refuse counts a connection that got no session, and says why, once in a while.
 func (e *endpoint) refuse(a *arrival, err error) {
 	why := refusalHandshake
@@ -196,12 +237,16 @@ func (e *endpoint) refuse(a *arrival, err error) {
 	case e.server.ctx.Err() != nil:
 		return
 	case errors.Is(err, errSilent):
-		e.server.log.Debug("connection without a word", "listener", e.Listener, "client", a.peer.String())
+		e.server.log.Debug("connection closed before sending any data", "listener", e.Listener, "client", a.peer.String())
 		return
 	case errors.Is(err, errTooManySessions):
 		why = refusalSessions
 	case errors.Is(err, errTooManyOfClient):
 		why = refusalClient
+	case errors.Is(err, errManyPending):
+		why = refusalPending
+	case localShortage(err):
+		why = refusalShortage
 	}
 	e.server.metrics.refused.WithLabelValues(why).Inc()
 	if n, ok := e.faults.allow(); ok {
@@ -265,16 +310,4 @@ func localShortage(err error) bool {
 func reported(err error) bool {
 	var says interface{ Reported() bool }
 	return errors.As(err, &says) && says.Reported()
-}
-
-// sendHeader tells the broker who the client is.
-func sendHeader(ctx context.Context, c net.Conn, version SendProxy, peer, local net.Addr) error {
-	deadline, _ := ctx.Deadline()
-	if err := c.SetWriteDeadline(deadline); err != nil {
-		return err
-	}
-	if _, err := proxyproto.HeaderProxyFromAddrs(byte(version), peer, local).WriteTo(c); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(time.Time{})
 }

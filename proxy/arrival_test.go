@@ -7,6 +7,8 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
+	"math"
 	"net"
 	"testing"
 
@@ -48,19 +50,16 @@ func headerOf(t *testing.T, version byte) []byte {
 	return b
 }
 
-// A header of either version names the client, with a request in the same segment or
-// behind it; without a header the connection is served if it is optional. A header of
-// version 2 may come in pieces; one of version 1 may not, as its specification lets a
-// receiver decide ("the sender must always ensure that the header is sent at once").
+// A header of either version names the client, in any pieces, with a request in the same
+// segment or behind it; without a header the connection is served if it is optional.
 func TestProxyProtocolHeader(t *testing.T) {
 	for _, mode := range []ProxyProtocol{ProxyProtocolOptional, ProxyProtocolRequired} {
 		for _, version := range []byte{1, 2} {
 			j := &journal{}
 			s := newServer(t, newEcho(t).dial, rewrite.Rules{}, proxyProtocol(mode), loggingTo(j))
 			header := headerOf(t, version)
-			first := map[byte]int{1: len(header), 2: 1}[version]
 			out := append(header, request(30, 1, 1, 'b')...)
-			for cut := first; cut <= len(out); cut += 3 {
+			for cut := 1; cut <= len(out); cut += 3 {
 				c := connect(t, s)
 				mustWrite(t, c, out[:cut], out[cut:])
 				got, err := readFrame(c)
@@ -78,6 +77,83 @@ func TestProxyProtocolHeader(t *testing.T) {
 	}
 	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, proxyProtocol(ProxyProtocolOptional))
 	served(t, connect(t, s))
+}
+
+// headerV2 is a header of version 2 from its parts.
+func headerV2(command, family byte, block []byte) []byte {
+	b := append([]byte("\r\n\r\n\x00\r\nQUIT\n"), command, family)
+	return append(binary.BigEndian.AppendUint16(b, uint16(len(block))), block...)
+}
+
+// What the specification allows besides is served: extensions as long as the length field
+// can say, and headers without an address, of a client that is then the balancer itself.
+func TestProxyProtocolHeaderShapes(t *testing.T) {
+	addresses := []byte{203, 0, 113, 9, 192, 0, 2, 1, 5555 >> 8, 5555 & 0xff, 9092 >> 8, 9092 & 0xff}
+	long := make([]byte, math.MaxUint16-12)
+	binary.BigEndian.PutUint16(long[1:], uint16(len(long)-3)) // PP2_TYPE_NOOP would be 4; 0 is nobody's
+	for name, c := range map[string]struct {
+		header []byte
+		claims bool
+	}{
+		"extensions":             {headerV2(0x21, 0x11, append(addresses, long...)), true},
+		"unspecified":            {headerV2(0x21, 0x00, nil), false},
+		"unspecified, with more": {headerV2(0x21, 0x00, long), false},
+		"local":                  {headerV2(0x20, 0x00, nil), false},
+		"local, with addresses":  {headerV2(0x20, 0x11, addresses), false},
+		"local, with half":       {headerV2(0x20, 0x11, addresses[:5]), false},
+		"unix":                   {headerV2(0x21, 0x31, make([]byte, 216)), false},
+		"unknown":                {[]byte("PROXY UNKNOWN\r\n"), false},
+		"unknown, with more":     {[]byte("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := &journal{}
+			s := newServer(t, newEcho(t).dial, rewrite.Rules{}, proxyProtocol(ProxyProtocolRequired), loggingTo(j))
+			conn := connect(t, s)
+			client := conn.LocalAddr().String()
+			if c.claims {
+				client = claimed.String()
+			}
+			out := append(c.header, request(30, 1, 1, 'b')...)
+			mustWrite(t, conn, out[:len(c.header)/2], out[len(c.header)/2:])
+			got, err := readFrame(conn)
+			if err != nil {
+				t.Fatalf("%v; %q", err, j.with(""))
+			}
+			compare(t, "an exchange", got, response(1, 0, 1, 'c', 'b'))
+			conn.Close()
+			j.awaitLine(t, "session ended", "client="+client)
+		})
+	}
+}
+
+// A health check that connects and closes, or resets, is no fault, at any port, nor is one
+// that sends a header and no more.
+func TestHealthChecks(t *testing.T) {
+	cert, _ := testCert(t)
+	local := headerV2(0x20, 0x00, nil)
+	for _, c := range []struct {
+		header []byte
+		change []func(*Options)
+	}{
+		{nil, []func(*Options){proxyProtocol(ProxyProtocolRequired)}},
+		{nil, []func(*Options){proxyProtocol(ProxyProtocolOptional)}},
+		{nil, []func(*Options){tlsFor(cert)}},
+		{nil, []func(*Options){tlsFor(cert), proxyProtocol(ProxyProtocolRequired)}},
+		{local, []func(*Options){tlsFor(cert), proxyProtocol(ProxyProtocolRequired)}},
+	} {
+		j := &journal{}
+		s := newServer(t, refuse, rewrite.Rules{}, append(c.change, loggingTo(j))...)
+		for i, leave := range []func(*net.TCPConn){reset, func(c *net.TCPConn) { c.Close() }} {
+			conn := connect(t, s)
+			mustWrite(t, conn, c.header)
+			waiting(t, s, 1)
+			leave(conn)
+			await(t, "a debug line", func() bool { return len(j.with("DEBUG connection closed before sending any data")) == i+1 })
+		}
+		if got := j.with("WARN"); len(got) != 0 {
+			t.Errorf("warnings of a health check: %q", got)
+		}
+	}
 }
 
 // TLS may follow a header, in the same segment too.

@@ -90,7 +90,9 @@ func detach(c net.Conn) (int, error) {
 	}
 	fd, dupErr := -1, error(nil)
 	err = raw.Control(func(old uintptr) {
-		fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+		if fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); dupErr != nil {
+			resetOnClose(int(old)) // a client is to try again
+		}
 	})
 	// Closing the original also takes it out of Go's own poller, explicitly; the
 	// duplicate keeps the connection open.

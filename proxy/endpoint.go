@@ -42,7 +42,7 @@ func (e *endpoint) accept() {
 		if err == nil {
 			backoff = acceptBackoffMin
 			if !e.server.paced() {
-				_ = c.Close()
+				resetConn(c)
 				return
 			}
 			e.admit(&arrival{endpoint: e, conn: c, peer: c.RemoteAddr(), local: c.LocalAddr()})
@@ -51,16 +51,26 @@ func (e *endpoint) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if n, ok := e.faults.allow(); ok {
-			e.server.log.Warn("cannot accept connections, trying again",
-				"listener", e.Listener, "address", e.Address, "error", err, "suppressed", n)
-		}
+		e.unaccepted(err)
 		select {
 		case <-time.After(backoff):
 			backoff = min(2*backoff, acceptBackoffMax)
 		case <-e.server.ctx.Done():
 			return
 		}
+	}
+}
+
+// unaccepted counts a failed accept and says why, once in a while.
+func (e *endpoint) unaccepted(err error) {
+	why, sentence := "other", "cannot accept connections, trying again"
+	if localShortage(err) {
+		why = "local_shortage"
+		sentence = "cannot accept connections, trying again: no file descriptor or memory is left; raise ulimit -n (LimitNOFILE in systemd), or set max_sessions"
+	}
+	e.server.metrics.unaccepted.WithLabelValues(why).Inc()
+	if n, ok := e.faults.allow(); ok {
+		e.server.log.Warn(sentence, "listener", e.Listener, "address", e.Address, "error", err, "suppressed", n)
 	}
 }
 

@@ -5,8 +5,11 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,14 +39,22 @@ func served(t *testing.T, c net.Conn) {
 	compare(t, "an exchange", mustRead(t, c), response(1, 0, 1, 'c'))
 }
 
-// refused checks that a connection was closed without a word, and why.
-func refused(t *testing.T, s *Server, c net.Conn, label string) {
+// refused checks that a connection from an address is reset and why: a client takes an
+// ordinary end for missing TLS.
+func refused(t *testing.T, s *Server, from, label string) {
 	t.Helper()
 	before := testutil.ToFloat64(s.metrics.refused.WithLabelValues(label))
-	_ = ending(t, c)
-	if before != 1 {
-		await(t, "the refusal is counted", func() bool { return testutil.ToFloat64(s.metrics.refused.WithLabelValues(label)) == 1 })
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := d.DialContext(context.Background(), "tcp", s.Addr(0).String())
+	if err == nil { // the reset may come before
+		_ = c.SetDeadline(time.Now().Add(patience))
+		err = ending(t, c)
+		c.Close()
 	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the refused client saw %v, want a reset", err)
+	}
+	await(t, "the refusal is counted", func() bool { return testutil.ToFloat64(s.metrics.refused.WithLabelValues(label)) == before+1 })
 }
 
 // Above max_sessions connections are refused, those that are served stay, and one that
@@ -54,7 +65,7 @@ func TestMaxSessions(t *testing.T) {
 	first, second := connect(t, s), connect(t, s)
 	served(t, first)
 	served(t, second)
-	refused(t, s, connect(t, s), refusalSessions)
+	refused(t, s, "127.0.0.1", refusalSessions)
 	j.awaitLine(t, "WARN connection refused", "max_sessions is reached: 2")
 	served(t, first)
 	first.Close()
@@ -69,12 +80,23 @@ func TestMaxSessionsPerClient(t *testing.T) {
 	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, loggingTo(j), func(o *Options) { o.MaxSessionsPerClient = 1 })
 	first := dialFrom(t, s, "127.0.0.1")
 	served(t, first)
-	refused(t, s, dialFrom(t, s, "127.0.0.1"), refusalClient)
+	refused(t, s, "127.0.0.1", refusalClient)
 	j.awaitLine(t, "WARN connection refused", "max_sessions_per_client is reached: 1")
 	served(t, dialFrom(t, s, "127.0.0.2"))
 	first.Close()
 	awaitSessions(t, s, 1)
 	served(t, dialFrom(t, s, "127.0.0.1"))
+}
+
+// A limit that is found to be reached only after a TLS handshake resets too.
+func TestRefusalAfterHandshakeResets(t *testing.T) {
+	cert, pool := testCert(t)
+	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, tlsFor(cert), func(o *Options) { o.MaxSessionsPerClient = 1 })
+	served(t, tlsClient(connect(t, s), pool))
+	if _, err := io.Copy(io.Discard, tlsClient(connect(t, s), pool)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the refused client saw %v, want a reset", err)
+	}
+	await(t, "the refusal is counted", func() bool { return testutil.ToFloat64(s.metrics.refused.WithLabelValues(refusalClient)) == 1 })
 }
 
 // Every way in which a session or an arrival ends gives its place back: here the broker
@@ -139,20 +161,42 @@ func TestIdleTimeout(t *testing.T) {
 	j.awaitLine(t, "DEBUG session ended", "reason=idle")
 }
 
-// Clients that connect to a TLS port and say nothing, or only begin to, are closed after
-// handshake_timeout, and the silent ones are in nobody's way meanwhile, however many
-// there are.
+// helloOf is a whole ClientHello.
+func helloOf(t *testing.T) []byte {
+	t.Helper()
+	near, far := net.Pipe()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = tls.Client(near, &tls.Config{ServerName: "broker.test"}).Handshake()
+	}()
+	hello := make([]byte, 8<<10)
+	n, err := far.Read(hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	<-ended
+	return hello[:n]
+}
+
+// Clients that connect to a TLS port and say nothing, or stop in the middle of a handshake,
+// wherever that is, are closed after handshake_timeout, and are in nobody's way meanwhile,
+// however many there are.
 func TestSilentClientsOnTLSPort(t *testing.T) {
 	cert, pool := testCert(t)
 	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, tlsFor(cert), func(o *Options) { o.HandshakeTimeout, o.MaxHandshakes = time.Hour, 1 })
-	for range 3 {
-		connect(t, s)
+	hello := helloOf(t)
+	for _, begun := range [][]byte{nil, hello[:1], hello[:5], hello[:len(hello)-1], hello} {
+		for range 3 {
+			mustWrite(t, connect(t, s), begun)
+		}
 	}
 	served(t, tlsClient(connect(t, s), pool))
-	handshakes := func() float64 { return testutil.ToFloat64(s.metrics.handshakes) }
-	await(t, "no handshake is under way", func() bool { return handshakes() == 0 })
-	mustWrite(t, connect(t, s), clientHello[:len(clientHello)-1])
-	await(t, "a handshake is under way", func() bool { return handshakes() == 1 })
+	await(t, "no handshake is worked on", func() bool { return testutil.ToFloat64(s.metrics.handshakes) == 0 })
+	if got := testutil.ToFloat64(s.metrics.pending); got != 15 {
+		t.Errorf("%v connections are pending, want 15", got)
+	}
 
 	j := &journal{}
 	impatient := newServer(t, newEcho(t).dial, rewrite.Rules{}, tlsFor(cert), loggingTo(j), func(o *Options) { o.HandshakeTimeout = time.Millisecond })

@@ -82,6 +82,8 @@ type metrics struct {
 	delayed    prometheus.Counter
 	buffered   prometheus.GaugeFunc
 	handshakes prometheus.GaugeFunc
+	pending    prometheus.GaugeFunc
+	unaccepted *prometheus.CounterVec
 	pipes      prometheus.Gauge
 	unspliced  prometheus.Counter
 	waits      prometheus.Counter
@@ -119,8 +121,12 @@ func newMetrics(s *Server) (*metrics, error) {
 	}, func() float64 { return float64(s.account.waiting.Load()) })
 	m.delayed = prometheus.NewCounter(counter("connections_delayed_total", "Client connections that waited because of the accept rate."))
 	m.handshakes = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "tiergate", Name: "handshakes", Help: "TLS handshakes and PROXY protocol headers of clients under way now.",
-	}, func() float64 { return float64(len(s.handshakes)) })
+		Namespace: "tiergate", Name: "handshakes", Help: "TLS handshakes of clients that are worked on now; those that wait for their client do not count.",
+	}, func() float64 { return float64(s.pending.turns.taken()) })
+	m.pending = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tiergate", Name: "pending_connections", Help: "Client connections that have no session yet: their PROXY protocol header or TLS handshake is under way.",
+	}, func() float64 { return float64(s.pending.count()) })
+	m.unaccepted = prometheus.NewCounterVec(counter("accept_failures_total", "Times that no connection could be accepted, by reason; clients wait in the kernel's queue meanwhile."), []string{"reason"})
 	m.pipes = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "tiergate", Name: "pipes", Help: "Kernel pipes that are open now, for large frames to pass without being copied.",
 	})
@@ -147,7 +153,9 @@ func (m *metrics) touch() {
 	}
 	m.bytes.WithLabelValues("requests")
 	m.bytes.WithLabelValues("responses")
-	for _, why := range []string{refusalSessions, refusalClient, refusalHandshake} {
+	m.unaccepted.WithLabelValues("local_shortage")
+	m.unaccepted.WithLabelValues("other")
+	for _, why := range refusals {
 		m.refused.WithLabelValues(why)
 	}
 }
@@ -157,7 +165,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
 		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.refused, m.delayed, m.buffered,
-		m.handshakes, m.pipes, m.unspliced, m.waits, m.waiting,
+		m.handshakes, m.pending, m.unaccepted, m.pipes, m.unspliced, m.waits, m.waiting,
 	}
 }
 

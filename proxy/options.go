@@ -127,10 +127,14 @@ type Options struct {
 	// before, the PROXY protocol header and the wait for other handshakes are in it.
 	// Default 10 s.
 	HandshakeTimeout time.Duration
-	// MaxHandshakes bounds the TLS handshakes with clients that run at once: they are
-	// what a connection storm costs most. Further clients wait their turn; those that
-	// have said nothing yet do not count. Default 256.
+	// MaxHandshakes bounds the TLS handshakes with clients that are worked on at once: they
+	// are what a connection storm costs most. Further ones wait for their turn, client
+	// address by client address; those that wait for their client do not count. Default 256.
 	MaxHandshakes int
+	// MaxPendingConnections bounds the client connections whose PROXY protocol header or TLS
+	// handshake is under way. For one more, one that waits for its client is reset, see
+	// pending. Default 4096: about 128 MiB.
+	MaxPendingConnections int
 	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict
 	// counts as unknown. Default 5 s.
 	VerdictTimeout time.Duration

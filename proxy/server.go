@@ -40,9 +40,8 @@ type Server struct {
 	pace    *rate.Limiter
 	account account
 	// heavy holds a token for each large frame that is worked on off the loops.
-	heavy chan struct{}
-	// handshakes holds a token for each TLS handshake with a client.
-	handshakes chan struct{}
+	heavy   chan struct{}
+	pending *pending
 	// ctx ends when Close begins; work off the loops hangs on it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -70,6 +69,7 @@ func New(opts Options) (*Server, error) {
 	opts.DialTimeout = cmp.Or(opts.DialTimeout, 10*time.Second)
 	opts.HandshakeTimeout = cmp.Or(opts.HandshakeTimeout, 10*time.Second)
 	opts.MaxHandshakes = cmp.Or(opts.MaxHandshakes, 256)
+	opts.MaxPendingConnections = cmp.Or(opts.MaxPendingConnections, 4096)
 	opts.VerdictTimeout = cmp.Or(opts.VerdictTimeout, 5*time.Second)
 	opts.LingerTimeout = cmp.Or(opts.LingerTimeout, 30*time.Second)
 	opts.MaxUnauthenticatedBytes = cmp.Or(opts.MaxUnauthenticatedBytes, 4<<20)
@@ -90,7 +90,7 @@ func New(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("endpoint %s answers -6 and needs Verdicts", e.Address)
 		}
 	}
-	s := &Server{account: account{limit: opts.MaxBufferedBytes, wake: make(chan struct{}, 1)}, opts: opts, log: opts.Logger, tickEvery: defaultTickEvery, handshakes: make(chan struct{}, opts.MaxHandshakes), heavy: make(chan struct{}, opts.Loops)}
+	s := &Server{account: account{limit: opts.MaxBufferedBytes, wake: make(chan struct{}, 1)}, opts: opts, log: opts.Logger, tickEvery: defaultTickEvery, pending: newPending(opts.MaxPendingConnections, opts.MaxHandshakes), heavy: make(chan struct{}, opts.Loops)}
 	s.admission = admission{max: opts.MaxSessions, maxPerClient: opts.MaxSessionsPerClient, clients: map[netip.Addr]int{}}
 	if opts.AcceptRate > 0 {
 		s.pace = rate.NewLimiter(rate.Limit(opts.AcceptRate), max(1, opts.AcceptRate))

@@ -41,8 +41,6 @@ type wire struct {
 	out []byte
 	// err is what reading ends in once in is empty.
 	err error
-	// heard: the peer sent something.
-	heard bool
 	// taken is how many bytes the last call of readTLS has taken from in.
 	taken int
 }
@@ -64,9 +62,7 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.taken += n
 		return n, nil
 	case w.net != nil:
-		n, err := w.net.Read(p)
-		w.heard = w.heard || n > 0
-		return n, err
+		return w.net.Read(p)
 	case w.err != nil:
 		return 0, w.err
 	default:
@@ -105,7 +101,7 @@ var errSilent = errors.New("the peer left before it said anything")
 // out of c. prefix was read from c already. c is closed in any case; on success its
 // descriptor lives on. Bytes that the handshake read ahead stay in the layer.
 func handshake(ctx context.Context, c net.Conn, prefix []byte, with Peer, config *tls.Config) (int, *tlsLayer, error) {
-	w := &wire{net: c, in: prefix, heard: len(prefix) > 0}
+	w := &wire{net: c, in: prefix}
 	if !config.DynamicRecordSizingDisabled {
 		// Kafka frames are bulk: small records would only cost CPU.
 		config = config.Clone()
@@ -118,9 +114,6 @@ func handshake(ctx context.Context, c net.Conn, prefix []byte, with Peer, config
 	layer := &tlsLayer{conn: side(w, config), wire: w, with: with, pending: true}
 	if err := layer.conn.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
-		if with == PeerClient && !w.heard && errors.Is(err, io.EOF) {
-			return -1, nil, errSilent
-		}
 		return -1, nil, fmt.Errorf("TLS handshake: %w", ExplainTLS(with, err))
 	}
 	fd, err := detach(c)

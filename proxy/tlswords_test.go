@@ -193,7 +193,7 @@ func TestTLSWordsForeign(t *testing.T) {
 		}
 	}
 
-	f(PeerClient, "", "the peer left before it said anything")
+	f(PeerClient, "", "the client closed the connection during the handshake")
 	f(PeerClient, "\x16", "the client closed the connection during the handshake")
 	f(PeerClient, "GET / HTTP/1.1\r\n\r\n", "what the client sent is no TLS: the first bytes are 474554202f")
 	f(PeerBroker, "", "the broker closed the connection during the handshake, as one does that speaks no TLS on this port")

@@ -57,6 +57,7 @@ func proxyOptions(c *config.Config, log *slog.Logger, metrics prometheus.Registe
 		DialTimeout:             time.Duration(c.Limits.DialTimeout),
 		HandshakeTimeout:        time.Duration(c.Limits.HandshakeTimeout),
 		MaxHandshakes:           c.Limits.MaxHandshakes,
+		MaxPendingConnections:   c.Limits.MaxPendingConnections,
 		VerdictTimeout:          time.Duration(c.Limits.VerdictTimeout),
 		FirstRequestTimeout:     time.Duration(c.Limits.FirstRequestTimeout),
 		ProgressTimeout:         time.Duration(c.Limits.ProgressTimeout),

@@ -54,6 +54,7 @@ limits:
   max_sessions_per_client: 15
   accept_rate: 16
   max_handshakes: 17
+  max_pending_connections: 20
   handshake_timeout: 18s
   idle_timeout: 19s
   dial_timeout: 5s
@@ -157,7 +158,7 @@ func TestProxyOptions(t *testing.T) {
 	got := proxyOptions(c, log, metrics)
 	want := proxy.Options{
 		MaxRequestBytes: 1 << 20, MaxResponseBytes: 2 << 20, MaxHeldBytes: 3 << 20, MaxBufferedBytes: 4 << 20, MaxInflight: 4,
-		MaxPipes: 13, MaxSessions: 14, MaxSessionsPerClient: 15, AcceptRate: 16, MaxHandshakes: 17,
+		MaxPipes: 13, MaxSessions: 14, MaxSessionsPerClient: 15, AcceptRate: 16, MaxHandshakes: 17, MaxPendingConnections: 20,
 		HandshakeTimeout: 18 * time.Second, IdleTimeout: 19 * time.Second,
 		DialTimeout: 5 * time.Second, VerdictTimeout: 6 * time.Second, LingerTimeout: 11 * time.Second,
 		MaxUnauthenticatedBytes: 5 << 20, FirstRequestTimeout: 20 * time.Second, ProgressTimeout: 21 * time.Second, LookupTimeout: 22 * time.Second,

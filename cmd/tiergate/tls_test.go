@@ -315,7 +315,9 @@ func TestHealthChecksAreNoFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.Close()
-		await(t, "the line about it", func() bool { return strings.Contains(g.log.String(), `level=DEBUG msg="connection without a word"`) })
+		await(t, "the line about it", func() bool {
+			return strings.Contains(g.log.String(), `level=DEBUG msg="connection closed before sending any data"`)
+		})
 		g.wantWarnings(t)
 	}
 }
