@@ -5,6 +5,7 @@ package cache
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -92,26 +93,32 @@ func (m *Nodes) Snapshot() []Node {
 	return slices.Clip(s.sorted)
 }
 
-// Observe is told of one node that some answer named and returns whether that was
-// news. An empty Rack leaves the known one: not every answer tells it. What can not
-// be a broker (negative id, no host, port outside 1-65535) is ignored, and so is a
-// new node once 10,000 are known. An observation that is no news takes no lock.
-func (m *Nodes) Observe(n Node) bool {
-	if !n.valid() {
-		return false
-	}
-	if s := m.state.Load(); s.says(n) {
+// Observe takes the nodes that one response names and returns whether they changed the map.
+// An empty Rack leaves the known one: not every response has it. What cannot be a broker
+// (negative id, no host, port outside 1-65535) is ignored, and so are new nodes once
+// 10,000 are known. Nodes that change nothing take no lock and no memory; those that do
+// cost one copy of the map, however many they are.
+func (m *Nodes) Observe(nodes ...Node) bool {
+	if !m.state.Load().learns(nodes) {
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.state.Load()
-	if s.says(n) {
-		return false
-	}
-	next, changed := s.with([]Node{n})
+	next, changed := m.state.Load().with(nodes)
 	m.state.Store(next)
 	return changed
+}
+
+// learns reports whether a map with nodes would be another than s.
+func (s *nodeSet) learns(nodes []Node) bool {
+	full := s != nil && len(s.sorted) >= maxNodes
+	return slices.ContainsFunc(nodes, func(n Node) bool {
+		if !n.valid() || s.says(n) {
+			return false
+		}
+		_, known := s.find(n.NodeID)
+		return known || !full
+	})
 }
 
 // says whether s has n already, with nothing to add.
@@ -153,7 +160,7 @@ func (m *Nodes) Sync(live []Node) bool {
 	return changed || forgot
 }
 
-// with returns a copy of s that has nodes too, their count of misses zero.
+// with returns a copy of s that has the valid ones of nodes too, their count of misses zero.
 func (s *nodeSet) with(nodes []Node) (next *nodeSet, changed bool) {
 	next = &nodeSet{missed: make(map[int32]int)}
 	if s != nil {
@@ -162,24 +169,29 @@ func (s *nodeSet) with(nodes []Node) (next *nodeSet, changed bool) {
 			next.missed[id] = n
 		}
 	}
+	added := map[int32]Node{}
 	for _, n := range nodes {
-		i, ok := next.find(n.NodeID)
-		switch {
-		case !ok && len(next.sorted) >= maxNodes:
+		if !n.valid() {
 			continue
-		case !ok:
-			next.sorted = slices.Insert(next.sorted, i, n)
-			changed = true
-		default:
-			if n.Rack == "" {
-				n.Rack = next.sorted[i].Rack
-			}
+		}
+		if i, ok := next.find(n.NodeID); ok {
+			n.Rack = cmp.Or(n.Rack, next.sorted[i].Rack)
 			changed = changed || next.sorted[i] != n
 			next.sorted[i] = n
+			delete(next.missed, n.NodeID)
+			continue
 		}
-		delete(next.missed, n.NodeID)
+		before, again := added[n.NodeID]
+		if again || len(next.sorted)+len(added) < maxNodes {
+			n.Rack = cmp.Or(n.Rack, before.Rack)
+			added[n.NodeID] = n
+		}
 	}
-	return next, changed
+	if len(added) > 0 {
+		next.sorted = slices.AppendSeq(next.sorted, maps.Values(added))
+		slices.SortFunc(next.sorted, func(a, b Node) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	}
+	return next, changed || len(added) > 0
 }
 
 // miss counts the nodes that are not in live and drops those that were missing for

@@ -139,6 +139,66 @@ func TestNodesAreBounded(t *testing.T) {
 	}
 }
 
+// A response of many new nodes costs one copy of the map, and one that adds nothing, such as
+// unknown nodes once the map is full, costs nothing.
+func TestNodesCostOneCopy(t *testing.T) {
+	all := make([]cache.Node, 20_000)
+	for i := range all {
+		all[i] = node(int32(len(all)-i), "a") // descending: no order is given
+	}
+	for _, c := range []struct {
+		name  string
+		known []cache.Node
+		named []cache.Node
+		want  float64
+	}{
+		{"all are new", nil, all[:5000], 100},
+		{"all are new, and too many", nil, all, 100},
+		{"all are known", all[:5000], all[:5000], 0},
+		{"the map is full, none is known", all[:10_000], all[10_000:], 0},
+		{"the map is full, all are known", all[:10_000], all, 0},
+	} {
+		maps := make([]cache.Nodes, 3) // AllocsPerRun calls once more
+		for i := range maps {
+			maps[i].Observe(c.known...)
+		}
+		at := 0
+		got := testing.AllocsPerRun(len(maps)-1, func() {
+			maps[at].Observe(c.named...)
+			at++
+		})
+		if got > c.want {
+			t.Errorf("%s: %v allocations, want %v at most", c.name, got, c.want)
+		}
+		if got, want := len(maps[0].Snapshot()), min(10_000, max(len(c.known), len(c.named))); got != want {
+			t.Errorf("%s: %d nodes are known, want %d", c.name, got, want)
+		}
+	}
+}
+
+// BenchmarkNodesObserve is a response of 20,000 brokers: the first, and the next ones.
+func BenchmarkNodesObserve(b *testing.B) {
+	all := make([]cache.Node, 20_000)
+	for i := range all {
+		all[i] = node(int32(i), "a")
+	}
+	b.Run("first", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var m cache.Nodes
+			m.Observe(all...)
+		}
+	})
+	b.Run("next", func(b *testing.B) {
+		var m cache.Nodes
+		m.Observe(all...)
+		b.ReportAllocs()
+		for b.Loop() {
+			m.Observe(all...)
+		}
+	})
+}
+
 // TestNodesModel runs random histories on the map and on a Go map.
 func TestNodesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -42,7 +42,9 @@ type Cursor struct {
 	buf []byte
 	off int
 	enc Encoding
-	err error
+	// more is how many bytes of the message follow buf.
+	more int64
+	err  error
 }
 
 // NewCursor returns a cursor at the first byte of buf. The cursor reads buf and
@@ -51,16 +53,27 @@ func NewCursor(buf []byte, enc Encoding) Cursor {
 	return Cursor{buf: buf, enc: enc}
 }
 
+// NewFrontCursor returns a cursor over the front of a message of which more bytes are
+// still to come. A read beyond buf that the whole message has room for is the fault
+// ErrShort; what the whole message cannot hold is another fault at once.
+func NewFrontCursor(buf []byte, more int64, enc Encoding) Cursor {
+	return Cursor{buf: buf, enc: enc, more: more}
+}
+
 // Off returns the offset of the next unread byte.
 func (c *Cursor) Off() int { return c.off }
 
-// Left returns the number of unread bytes.
+// Left returns the number of unread bytes that are there.
 func (c *Cursor) Left() int { return len(c.buf) - c.off }
+
+// toCome returns the number of unread bytes of the whole message.
+func (c *Cursor) toCome() int64 { return int64(c.Left()) + c.more }
 
 // Encoding returns the encoding that String, Bytes, ArrayLen and Tags use.
 func (c *Cursor) Encoding() Encoding { return c.enc }
 
-// Err returns the first fault, or nil.
+// Err returns the first fault, or nil. It is ErrShort itself where more bytes of the message
+// are needed.
 func (c *Cursor) Err() error { return c.err }
 
 // Fail records a fault that the caller found at the current offset. It has no
@@ -77,12 +90,21 @@ func (c *Cursor) Skip(n int) []byte {
 		return nil
 	}
 	if n < 0 || n > c.Left() {
-		c.Fail("%d bytes wanted, %d left", n, c.Left())
+		c.beyond(int64(n))
 		return nil
 	}
 	b := c.buf[c.off : c.off+n : c.off+n]
 	c.off += n
 	return b
+}
+
+// beyond records that n bytes were wanted where fewer are left.
+func (c *Cursor) beyond(n int64) {
+	if n >= 0 && n <= c.toCome() {
+		c.err = ErrShort
+		return
+	}
+	c.Fail("%d bytes wanted, %d left", n, c.toCome())
 }
 
 // Int8 reads one byte.
@@ -129,7 +151,11 @@ func (c *Cursor) Uvarint() uint32 {
 	var v uint64
 	for i := 0; i < maxUvarintLen; i++ {
 		if c.off+i >= len(c.buf) {
-			c.Fail("varint cut short")
+			if c.more > 0 {
+				c.err = ErrShort
+			} else {
+				c.Fail("varint cut short")
+			}
 			return 0
 		}
 		b := c.buf[c.off+i]
@@ -185,12 +211,12 @@ func (c *Cursor) Bytes() []byte {
 }
 
 // ArrayLen reads the length of an array whose elements take at least minSize bytes
-// each (1 or more); null comes back as -1. A length that the remaining bytes cannot
-// hold is a fault, so the result may size an allocation.
+// each (1 or more); null comes back as -1. A length that the rest of the message cannot
+// hold is a fault, so the result may size an allocation (but not of a NewFrontCursor).
 func (c *Cursor) ArrayLen(minSize int) int {
 	n := c.length(func() int { return int(c.Int32()) })
-	if n > 0 && n > c.Left()/max(minSize, 1) {
-		c.Fail("array of %d elements in %d bytes", n, c.Left())
+	if n > 0 && int64(n) > c.toCome()/int64(max(minSize, 1)) {
+		c.Fail("array of %d elements in %d bytes", n, c.toCome())
 		return -1
 	}
 	return n
@@ -226,8 +252,8 @@ func (c *Cursor) EachTag(f func(Tag)) {
 	}
 	// A tag takes at least two bytes: number and size.
 	n := int(c.Uvarint())
-	if c.err == nil && n > c.Left()/2 {
-		c.Fail("%d tags in %d bytes", n, c.Left())
+	if c.err == nil && int64(n) > c.toCome()/2 {
+		c.Fail("%d tags in %d bytes", n, c.toCome())
 	}
 	for i := 0; i < n && c.err == nil; i++ {
 		t := Tag{Number: c.Uvarint(), SizeOff: c.off}

@@ -141,9 +141,10 @@ type Edit struct {
 	With     []byte
 }
 
-// ApplyEdits appends frame with the edits made to dst, corrects the size field, and
-// returns the extended slice. The edits are in ascending order and do not overlap.
-// dst must not overlap frame. With no edits the frame is copied as it is.
+// ApplyEdits appends frame with the edits made to dst, corrects the size field by what
+// they add, and returns the extended slice. The edits are in ascending order and do not
+// overlap. dst must not overlap frame. With no edits the frame is copied as it is. frame
+// may be the front of a frame, as far as the edits reach or longer.
 func ApplyEdits(dst, frame []byte, edits []Edit) []byte {
 	start, from, size := len(dst), 0, len(frame)
 	for _, e := range edits {
@@ -156,6 +157,6 @@ func ApplyEdits(dst, frame []byte, edits []Edit) []byte {
 		from = e.To
 	}
 	dst = append(dst, frame[from:]...)
-	PutSize(dst[start:])
+	binary.BigEndian.PutUint32(dst[start:], uint32(Size(frame))+uint32(size-len(frame)))
 	return dst
 }

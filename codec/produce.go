@@ -5,7 +5,7 @@ package codec
 
 import "errors"
 
-// ErrShort says that a frame's head is not there whole yet.
+// ErrShort says that what is wanted of a frame is not there whole yet.
 var ErrShort = errors.New("more bytes of the frame are needed")
 
 // MaxRequestHead is the most bytes of a request that any function of this package

@@ -99,7 +99,7 @@ type Limits struct {
 	MaxRequestBytes Size `yaml:"max_request_bytes"`
 	// MaxResponseBytes bounds the size field of a response.
 	MaxResponseBytes Size `yaml:"max_response_bytes"`
-	// MaxHeldBytes bounds a frame that must be in memory whole to be changed.
+	// MaxHeldBytes bounds what is collected of a frame to be changed.
 	MaxHeldBytes Size `yaml:"max_held_bytes"`
 	// MaxUnauthenticatedBytes bounds such a frame of a client to which the broker has not
 	// yet responded but to ApiVersions and SASL's requests.

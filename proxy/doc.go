@@ -15,7 +15,7 @@
 // in it, write it on. What the other side does not take at once is owed; a side that
 // owes bytes is not read for, and that is all the flow control there is: the kernel's
 // window closes and the sender waits. So a session's memory is bounded by what one
-// read brings, twice, plus one held frame.
+// read brings, twice, plus what is held of one frame.
 //
 //	          socket readable                      socket writable
 //	client ──► pump(requests): read ► walk ► write ──► broker
@@ -24,8 +24,8 @@
 // The walk reads every frame's head. A request is entered in the session's exchanges,
 // a FIFO of responses that are owed (Produce with acks 0 owes none); a response must
 // answer the oldest. Most frames are opaque and stream through. A frame that may
-// change is treated whole: in place when the buffer holds it whole, else collected up
-// to a limit.
+// change is treated whole, or as far as the change may reach: in place when the buffer
+// holds it, else collected up to a limit.
 //
 // # The -6 answer
 //

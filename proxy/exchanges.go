@@ -11,6 +11,8 @@ const (
 	answerPass answer = iota
 	// answerRewrite is held whole, changed, and sent to the client.
 	answerRewrite
+	// answerFront is held as far as its addresses reach; the rest streams to the client.
+	answerFront
 	// answerWalk streams to the client, and its end may change on the way.
 	answerWalk
 	// answerAsk belongs to an ask of ours: it is held whole and never sent on.

@@ -50,6 +50,9 @@ const (
 	partPass part = iota
 	// partHold is collected.
 	partHold
+	// partFront is collected until the walker can change what it wants to; the rest of the
+	// frame is then partPass.
+	partFront
 	// partWalk streams to the other side while flow.stream follows its structure; its end
 	// is then collected.
 	partWalk
@@ -88,8 +91,11 @@ type flow struct {
 	// pass before it must look again.
 	stream *rewrite.Stream
 	opaque int64
-	// held collects a frame that is wanted whole.
-	held []byte
+	// held collects a frame that is wanted whole, or its front. A front is looked at again
+	// when lookAt bytes are there: twice as many as the last time, so that a front that comes
+	// byte by byte costs no more than twice one that comes at once.
+	held   []byte
+	lookAt int
 	// received counts bytes, frames those that were begun; coming watches that a frame
 	// which is collected goes on to come.
 	received, frames uint64
@@ -104,13 +110,15 @@ type flow struct {
 // walker is what differs between requests and responses.
 type walker interface {
 	// open reads the head of a frame (at least its size field) and says what becomes of
-	// the frame: partPass or partHold. errNeedMore and errStalled mean that nothing was
+	// the frame. errNeedMore and errStalled mean that nothing was
 	// done and the call will come again; any other error ends the session.
 	open(head []byte) (part, error)
-	// whole is called with a whole frame that open held. It may change frame, which is
-	// the flow's again afterwards. What it returns goes to the flow's other side and may
+	// collected is called with a whole frame of partHold, or with the first bytes, at least
+	// the fixed fields, of a frame of partFront, of which more bytes follow; there errNeedMore
+	// asks for a call with a longer front. It may change frame, which is the flow's again
+	// afterwards. What it returns takes the place of frame on the flow's other side and may
 	// be frame, a part of it, another slice, or nothing.
-	whole(frame []byte) ([]byte, error)
+	collected(frame []byte, more int64) ([]byte, error)
 	// opaque reports whether the frame whose head has begun to come, but is not there
 	// whole, would pass as it is.
 	opaque() bool
@@ -228,7 +236,7 @@ func (f *flow) walk(window []byte) (int, error) {
 			}
 			head = at
 		}
-		if f.part != partHold {
+		if f.part != partHold && f.part != partFront {
 			n, err := f.pass(rest)
 			if err != nil {
 				f.to.write(window[run:at])
@@ -272,7 +280,7 @@ func (f *flow) pass(rest []byte) (int, error) {
 		f.left -= int64(n)
 		if tail {
 			f.part = partHold
-			return n, f.mayHold()
+			return n, f.mayHold(f.left)
 		}
 		// A piece of structure is small. One that does not end in a whole buffer is none.
 		f.starved = n == 0 && skip == 0
@@ -296,7 +304,7 @@ func (f *flow) streams() int64 {
 		return f.left
 	case partWalk:
 		return f.opaque
-	case partHold:
+	case partHold, partFront:
 	}
 	return 0
 }
@@ -313,12 +321,12 @@ func (f *flow) begin(rest []byte) error {
 	if err != nil {
 		return err
 	}
-	f.part, f.left, f.begun = part, codec.SizeLen+int64(codec.Size(rest)), true
+	f.part, f.left, f.begun, f.lookAt = part, codec.SizeLen+int64(codec.Size(rest)), true, 0
 	f.frames++
 	f.bulk = f.bulk && f.left > spliceMin
 	switch part {
 	case partHold:
-		return f.mayHold()
+		return f.mayHold(f.left)
 	case partWalk:
 		// The end will be longer than it comes; see rewrite.Stream.
 		longer := f.left - codec.SizeLen + int64(f.stream.Growth())
@@ -326,7 +334,7 @@ func (f *flow) begin(rest []byte) error {
 			return fmt.Errorf("%w: %d bytes, and no room to rewrite its addresses", codec.ErrFrameTooLarge, f.left)
 		}
 		binary.BigEndian.PutUint32(rest, uint32(longer))
-	case partPass:
+	case partPass, partFront:
 	}
 	return nil
 }
@@ -347,18 +355,18 @@ func (f *flow) cost() int64 {
 	return responseCost
 }
 
-// mayHold checks the present frame against the limits of a single frame that is held.
-func (f *flow) mayHold() error {
+// mayHold checks n bytes of the present frame against the limits of what is held of one.
+func (f *flow) mayHold(n int64) error {
 	s, opts := f.session, &f.session.loop.server.opts
 	switch limit := int64(opts.MaxUnauthenticatedBytes); {
-	case f.left > int64(opts.MaxHeldBytes):
-		return fmt.Errorf("%w: %d bytes must be held whole to be changed, max_held_bytes is %d", errHeldTooLarge, f.left, opts.MaxHeldBytes)
-	case f == &s.requests && !s.authenticated && f.left > limit:
+	case n > int64(opts.MaxHeldBytes):
+		return fmt.Errorf("%w: %d bytes must be held to be changed, max_held_bytes is %d", errHeldTooLarge, n, opts.MaxHeldBytes)
+	case f == &s.requests && !s.authenticated && n > limit:
 		return fmt.Errorf("%w: %d bytes before the broker has accepted any request of the client but SASL's; max_unauthenticated_bytes is %d",
-			errHeldTooLarge, f.left, limit)
-	case f.left > readSize && f.left*f.cost() > s.loop.server.account.forFrames():
+			errHeldTooLarge, n, limit)
+	case n > readSize && n*f.cost() > s.loop.server.account.forFrames():
 		return fmt.Errorf("%w: a frame of %d bytes needs up to %d bytes of memory, and 7/8 of max_buffered_bytes are %d",
-			errBufferFull, f.left, f.left*f.cost(), s.loop.server.account.forFrames())
+			errBufferFull, n, n*f.cost(), s.loop.server.account.forFrames())
 	}
 	return nil
 }
@@ -368,8 +376,8 @@ func (f *flow) mayHold() error {
 // one read always has room.
 func (f *flow) grow(n int) bool {
 	need := len(f.held) + n
-	if need <= cap(f.held) || len(f.held) == 0 && int64(n) == f.left {
-		return true
+	if need <= cap(f.held) || len(f.held) == 0 && (int64(n) == f.left || f.part == partFront) {
+		return true // a front that is there with the first read is not collected
 	}
 	size := int(min(int64(max(need, 2*cap(f.held))), int64(len(f.held))+f.left))
 	if size > readSize && !f.session.loop.server.account.room(int64(size-cap(f.held))*f.cost()) {
@@ -402,21 +410,27 @@ func (f *flow) least(head []byte, n int) error {
 	return nil
 }
 
-// collect takes the next piece of a frame that is wanted whole, and deals with the
-// frame once it is. A frame that the window holds whole is not copied.
+// collect takes the next piece of a frame that is wanted whole, or as far as its front
+// reaches, and deals with it once it is there. What the window holds whole is not copied.
 func (f *flow) collect(piece []byte) error {
 	f.left -= int64(len(piece))
 	frame := piece
-	if f.left > 0 || len(f.held) > 0 {
+	if len(f.held) > 0 {
 		f.held = append(f.held, piece...)
 		frame = f.held
 	}
-	if f.left > 0 {
+	out, err := f.look(frame)
+	if errors.Is(err, errNeedMore) {
+		if len(f.held) == 0 {
+			f.held = append(f.held, piece...)
+		}
+		if f.part == partFront {
+			return f.mayHold(int64(len(f.held)))
+		}
 		return nil
 	}
 	collected := f.held != nil
-	out, err := f.walker.whole(frame)
-	f.held = nil
+	f.held, f.part = nil, partPass
 	if err != nil {
 		return err
 	}
@@ -426,6 +440,17 @@ func (f *flow) collect(piece []byte) error {
 		f.to.write(out)
 	}
 	return nil
+}
+
+// look gives the walker what was collected of a frame, or returns errNeedMore.
+func (f *flow) look(frame []byte) ([]byte, error) {
+	// A front that would be too large is looked at once more: it may be there by now.
+	tooSoon := len(frame) < f.lookAt && len(frame) <= f.session.loop.server.opts.MaxHeldBytes
+	if f.left > 0 && (f.part == partHold || tooSoon) {
+		return nil, errNeedMore
+	}
+	f.lookAt = 2 * len(frame)
+	return f.walker.collected(frame, f.left)
 }
 
 // finish passes the end of the direction on, after everything that came before it.

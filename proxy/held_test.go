@@ -5,10 +5,12 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -119,10 +121,12 @@ type observed struct {
 	nodes map[int32]string
 }
 
-func (o *observed) ObserveNode(id int32, host string, port int32) {
+func (o *observed) ObserveNodes(named []rewrite.Node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.nodes[id] = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	for _, n := range named {
+		o.nodes[n.NodeID] = net.JoinHostPort(n.Host, strconv.Itoa(int(n.Port)))
+	}
 }
 
 func (o *observed) of(id int32) string {
@@ -159,7 +163,11 @@ func (p *pieces) exchange(t *testing.T, s *Server, c *net.TCPConn, req []byte) [
 	t.Helper()
 	mustWrite(t, c, req)
 	awaitSession(t, s, fmt.Sprintf("%d bytes of the answer have come", p.cut), func(se *session) bool {
-		return len(se.responses.held)+len(se.responses.carry) == p.cut && se.exchanges.len() == 1
+		came := len(se.responses.carry)
+		if left := int(se.responses.left); left > 0 {
+			came = len(p.answer) - left
+		}
+		return came == p.cut && (se.exchanges.len() == 1 || se.responses.left > 0)
 	})
 	p.second <- struct{}{}
 	return mustRead(t, c)
@@ -279,7 +287,7 @@ func TestHeldFrameTooLarge(t *testing.T) {
 		answer  []byte
 		want    string
 	}{
-		{"answer", request(3, 1, 1), sized(1001 - 4), "from the broker"},
+		{"answer", request(18, 4, 1), sized(1001 - 4), "from the broker"},
 		{"request", append(sized(1001-4), request(2, 11, 1)[4:]...), nil, "from the client"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -293,7 +301,7 @@ func TestHeldFrameTooLarge(t *testing.T) {
 			conn := connect(t, s)
 			mustWrite(t, conn, c.request)
 			_ = ending(t, conn)
-			oneLine(t, j, sentence, c.want, "1001 bytes must be held whole to be changed, max_held_bytes is 1000", "reason=held_too_large")
+			oneLine(t, j, sentence, c.want, "1001 bytes must be held to be changed, max_held_bytes is 1000", "reason=held_too_large")
 			awaitSessions(t, s, 0)
 		})
 	}
@@ -301,12 +309,12 @@ func TestHeldFrameTooLarge(t *testing.T) {
 
 // A frame of exactly the limit is held.
 func TestHeldFrameAtTheLimit(t *testing.T) {
-	answer := metadataAnswer(1, 3, "broker-3.internal", 29092)
-	s := newServer(t, newBroker(t, scripted(map[int16][]byte{3: answer})).dial, rewrite.Rules{Addresses: proxied},
+	answer := answerFrame(1, versionsAnswer(4, 10))
+	s := newServer(t, newBroker(t, scripted(map[int16][]byte{18: answer})).dial, rewrite.Rules{},
 		func(o *Options) { o.MaxHeldBytes = len(answer) })
 	c := connect(t, s)
-	mustWrite(t, c, request(3, 1, 1))
-	if got, want := mustRead(t, c), metadataAnswer(1, 3, proxied.Host, 9203); !bytes.Equal(got, want) {
+	mustWrite(t, c, request(18, 4, 1))
+	if got, want := mustRead(t, c), answerFrame(1, versionsAnswer(4, 11)); !bytes.Equal(got, want) {
 		t.Fatalf("got %x, want %x", got, want)
 	}
 }
@@ -367,5 +375,125 @@ func TestAnswerThatCannotBeUnderstood(t *testing.T) {
 	c := connect(t, s)
 	mustWrite(t, c, request(3, 1, 1))
 	_ = ending(t, c)
-	oneLine(t, j, "session closed: a frame cannot be understood", "from the broker: Metadata v1 response body: at byte 4: array of 9 elements in 1 bytes")
+	oneLine(t, j, "session closed: a frame cannot be understood", "from the broker: Metadata v1 response: at byte 12: array of 9 elements in 1 bytes")
+}
+
+// frontOf is the front of a Metadata v1 response that has so many bytes of topics: size
+// field, correlation id 0, one broker, and the controller's id.
+func frontOf(host string, port int32, topics int) []byte {
+	b := metadataAnswer(0, 3, host, port)
+	b = b[:len(b)-4] // the number of topics
+	binary.BigEndian.PutUint32(b, uint32(len(b)-codec.SizeLen+topics))
+	return b
+}
+
+// A Metadata response far larger than may be held reaches the client with its addresses
+// rewritten: only its front is collected, wherever it is cut, and what follows streams.
+func TestMetadataStreamsBehindItsFront(t *testing.T) {
+	const topics = 300 << 20
+	front := frontOf("broker-3.internal", 29092, topics)
+	for _, cut := range []int{0, 3, 8, 20, len(front) - 5, len(front), len(front) + 9} {
+		second := make(chan struct{})
+		size := topics
+		if cut > 0 {
+			size = 1 << 20
+			binary.BigEndian.PutUint32(front, uint32(len(front)-codec.SizeLen+size))
+		}
+		b := newBroker(t, func(c *net.TCPConn) {
+			_, _ = readFrame(c)
+			out := append(bytes.Clone(front), make([]byte, 9)...)
+			_, _ = c.Write(out[:cut])
+			if cut > 0 {
+				<-second
+			}
+			_, _ = c.Write(out[cut:])
+			_, _ = io.CopyN(c, zeros{}, int64(size-9))
+			_, _ = c.Write(response(1, 42))
+			silence(c)
+		})
+		s := newServer(t, b.dial, rewrite.Rules{Addresses: proxied}, func(o *Options) { o.MaxHeldBytes = len(front) + 8 })
+		c := connect(t, s)
+		mustWrite(t, c, request(3, 1, 0), request(4711, 0, 1))
+		if cut > 0 {
+			awaitSession(t, s, "the first piece has come", func(se *session) bool {
+				left := int(se.responses.left)
+				return len(se.responses.carry) == cut || left > 0 && left == len(front)+size-cut
+			})
+			close(second)
+		}
+		want := frontOf(proxied.Host, 9203, size)
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("cut at %d: the front is %x (%v), want %x", cut, got, err, want)
+		}
+		if n, err := io.Copy(io.Discard, io.LimitReader(c, int64(size))); n != int64(size) || err != nil {
+			t.Fatalf("cut at %d: %d bytes of topics (%v), want %d", cut, n, err, size)
+		}
+		if got := mustRead(t, c); !bytes.Equal(got, response(1, 42)) {
+			t.Fatalf("cut at %d: the response behind it is %x", cut, got)
+		}
+	}
+}
+
+// zeros reads as zeros without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// A front that is larger than may be held ends its session once it is.
+func TestFrontTooLarge(t *testing.T) {
+	j := &journal{}
+	b := newBroker(t, func(c *net.TCPConn) {
+		_, _ = readFrame(c)
+		r := kmsg.NewPtrMetadataResponse()
+		for i := range int32(2000) {
+			r.Brokers = append(r.Brokers, kmsg.MetadataResponseBroker{NodeID: i, Host: strings.Repeat("b", 100), Port: 9092})
+		}
+		out := answerFrame(1, r)
+		_, _ = c.Write(out[:150_000]) // more than one read brings
+		silence(c)
+	})
+	s := newServer(t, b.dial, rewrite.Rules{Addresses: proxied}, loggingTo(j), func(o *Options) { o.MaxHeldBytes = 1000 })
+	c := connect(t, s)
+	mustWrite(t, c, request(3, 0, 1))
+	_ = ending(t, c)
+	oneLine(t, j, "session closed: a frame that must be changed is larger than max_held_bytes", "from the broker",
+		"bytes must be held to be changed, max_held_bytes is 1000", "reason=held_too_large")
+}
+
+// looks is a walker that never has enough of a front, and counts what it is shown.
+type looks struct{ shown int }
+
+func (*looks) open([]byte) (part, error) { return partFront, nil }
+func (*looks) opaque() bool              { return false }
+func (w *looks) collected(frame []byte, more int64) ([]byte, error) {
+	w.shown += len(frame)
+	if more > 0 {
+		return nil, errNeedMore
+	}
+	return frame, nil
+}
+
+// Whoever sends a front byte by byte causes no more work than twice that of reading it.
+func TestFrontByteByByteIsLinear(t *testing.T) {
+	const size = 1 << 20
+	s := unstarted(t, newEcho(t).dial, rewrite.Rules{})
+	w := &looks{}
+	se := &session{loop: &loop{server: s}}
+	se.client = conn{fd: -1, session: se}
+	f := &flow{session: se, to: &se.client, walker: w, part: partFront, left: size}
+	for range size {
+		if err := f.collect([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if se.client.pending() != size || f.held != nil {
+		t.Fatalf("%d bytes were written on, %d are held; want all of %d", se.client.pending(), len(f.held), size)
+	}
+	if w.shown >= 3*size {
+		t.Fatalf("%d bytes were looked at for a front of %d", w.shown, size)
+	}
 }

@@ -91,7 +91,7 @@ type Options struct {
 	// MaxResponseBytes bounds the size field of a response. Default 2 GiB - 1, the most
 	// that the field can say, since fetch.max.bytes may be as large.
 	MaxResponseBytes int32
-	// MaxHeldBytes bounds a single frame that must be in memory whole to be changed.
+	// MaxHeldBytes bounds what is collected of a single frame to be changed.
 	// Default 32 MiB; a Metadata answer of 200,000 partitions takes about 10 MiB.
 	MaxHeldBytes int
 	// MaxUnauthenticatedBytes bounds a request that must be in memory whole while the broker

@@ -61,7 +61,7 @@ func (s *session) deadline() (why reason, err error) {
 // stuck reports whether a frame that the proxy keeps until it is complete has stopped to
 // come, although nothing keeps the flow from reading.
 func (f *flow) stuck(now time.Time) bool {
-	incomplete := f.left > 0 && f.part == partHold || f.starved && len(f.carry) > 0
+	incomplete := f.left > 0 && (f.part == partHold || f.part == partFront) || f.starved && len(f.carry) > 0
 	if !incomplete || f.stall != goes || f.to.owes() || f.from.ended {
 		f.coming.stop()
 		return false

@@ -46,6 +46,8 @@ func (s requests) open(head []byte) (part, error) {
 	switch response {
 	case rewrite.Hold:
 		e.answer = answerRewrite
+	case rewrite.Front:
+		e.answer = answerFront
 	case rewrite.Walk:
 		e.answer = answerWalk
 	case rewrite.Opaque:
@@ -80,8 +82,8 @@ func (s requests) open(head []byte) (part, error) {
 	return partPass, nil
 }
 
-// whole takes a ListOffsets request: the only one that is ever held.
-func (s requests) whole(frame []byte) ([]byte, error) {
+// collected takes a ListOffsets request: the only one that is ever held.
+func (s requests) collected(frame []byte, _ int64) ([]byte, error) {
 	return s.listOffsets(frame)
 }
 

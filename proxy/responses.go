@@ -55,13 +55,18 @@ func (s responses) open(head []byte) (part, error) {
 	case e.answer == answerWalk && codec.SizeLen+int(codec.Size(head)) > len(head):
 		s.responses.stream = s.talk.Stream(e.key, e.version)
 		return partWalk, nil
+	case e.answer == answerFront:
+		return partFront, nil
 	}
 	return partHold, nil
 }
 
-// whole takes a response that is not passed on as it is.
-func (s responses) whole(frame []byte) ([]byte, error) {
+// collected takes a response that is not passed on as it is, or its front.
+func (s responses) collected(frame []byte, more int64) ([]byte, error) {
 	e := *s.exchanges.oldest()
+	if e.answer == answerFront {
+		return s.front(e, frame, more)
+	}
 	s.exchanges.pop()
 	switch e.answer {
 	case answerAsk:
@@ -69,7 +74,7 @@ func (s responses) whole(frame []byte) ([]byte, error) {
 	case answerHandshake:
 		s.saslAnswered(frame)
 		return frame, nil
-	case answerPass, answerRewrite, answerWalk, answerToken:
+	case answerPass, answerRewrite, answerFront, answerWalk, answerToken:
 	}
 	var out []byte
 	var unmapped []int32
@@ -83,11 +88,27 @@ func (s responses) whole(frame []byte) ([]byte, error) {
 	if e.key == apiVersionsKey && s.talk.Support() == rewrite.SupportNone {
 		s.endpoint.warnUnanswerable()
 	}
-	if len(unmapped) > 0 {
-		s.loop.count.unmapped[s.endpoint.index] += uint64(len(unmapped))
-		s.endpoint.warnUnmapped(unmapped)
-	}
+	s.unmapped(unmapped)
 	return out, err
+}
+
+// front takes the first bytes of a response whose addresses are rewritten.
+func (s responses) front(e exchange, front []byte, more int64) ([]byte, error) {
+	out, unmapped, err := s.talk.Front(e.key, e.version, front, more)
+	if errors.Is(err, codec.ErrShort) {
+		return nil, errNeedMore
+	}
+	s.exchanges.pop()
+	s.unmapped(unmapped)
+	return out, err
+}
+
+// unmapped counts and warns of the nodes that a response named and that have no address.
+func (s responses) unmapped(nodes []int32) {
+	if len(nodes) > 0 {
+		s.loop.count.unmapped[s.endpoint.index] += uint64(len(nodes))
+		s.endpoint.warnUnmapped(nodes)
+	}
 }
 
 // opaque is false for the answer to an ask, which is not the client's, and for answers

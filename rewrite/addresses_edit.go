@@ -13,13 +13,20 @@ import (
 // addressEdits collects the edits that replace the addresses of one response.
 type addressEdits struct {
 	rules *Rules
-	// base is the offset of the cursor's first byte in the frame.
-	base  int
 	edits []codec.Edit
 	// unmapped are the nodes without an address of their own, one for each time that
 	// such a node was named with its address.
 	unmapped []int32
-	drop     drop
+	// named are the nodes with the addresses that they came with, for Rules.Nodes.
+	named []Node
+	drop  drop
+}
+
+// observe passes on the nodes that were named, once the response is understood.
+func (a *addressEdits) observe() {
+	if len(a.named) > 0 {
+		a.rules.Nodes.ObserveNodes(a.named)
+	}
 }
 
 // drop says what becomes of node endpoints.
@@ -63,7 +70,7 @@ func (a *addressEdits) of(nodeID int32) (host string, port int32, f fate) {
 
 // replace adds an edit of the bytes from one offset of the cursor to another.
 func (a *addressEdits) replace(from, to int, with []byte) {
-	a.edits = append(a.edits, codec.Edit{From: a.base + from, To: a.base + to, With: with})
+	a.edits = append(a.edits, codec.Edit{From: from, To: to, With: with})
 }
 
 // node reads node id, host and port, which stand in this order in every response
@@ -79,7 +86,7 @@ func (a *addressEdits) node(c *codec.Cursor) fate {
 		return fateKept
 	}
 	if a.rules.Nodes != nil {
-		a.rules.Nodes.ObserveNode(nodeID, string(host), port)
+		a.named = append(a.named, Node{NodeID: nodeID, Host: string(host), Port: port})
 	}
 	newHost, newPort, f := a.of(nodeID)
 	if f == fateReplaced {
@@ -114,7 +121,7 @@ func (a *addressEdits) elements(c *codec.Cursor, minSize int, element func() fat
 		}
 	}
 	if cut > 0 {
-		length := codec.Edit{From: a.base + lenOff, To: a.base + first, With: codec.AppendArrayLen(nil, c.Encoding(), n-cut)}
+		length := codec.Edit{From: lenOff, To: first, With: codec.AppendArrayLen(nil, c.Encoding(), n-cut)}
 		a.edits = slices.Insert(a.edits, edits, length)
 	}
 }

@@ -17,20 +17,7 @@ import (
 func BenchmarkMetadata(b *testing.B) {
 	for _, partitions := range []int{0, 100, 10_000} {
 		b.Run(fmt.Sprintf("%d partitions", partitions), func(b *testing.B) {
-			r := kmsg.NewPtrMetadataResponse()
-			r.Version = 13
-			for i := range int32(6) {
-				r.Brokers = append(r.Brokers, kmsg.MetadataResponseBroker{NodeID: i, Host: "broker-1.kafka.internal", Port: 9092, Rack: kmsg.StringPtr("rack")})
-			}
-			topic := kmsg.NewMetadataResponseTopic()
-			topic.Topic = kmsg.StringPtr("orders")
-			for i := range partitions {
-				topic.Partitions = append(topic.Partitions, kmsg.MetadataResponseTopicPartition{
-					Partition: int32(i), Leader: 1, Replicas: []int32{1, 2, 3}, ISR: []int32{1, 2, 3},
-				})
-			}
-			r.Topics = append(r.Topics, topic)
-			benchmarkResponse(b, keyMetadata, 13, frameOf(r, codec.Flexible))
+			benchmarkResponse(b, keyMetadata, 13, metadataOf(6, partitions))
 		})
 	}
 }

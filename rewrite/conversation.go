@@ -19,6 +19,9 @@ const (
 	Opaque Treatment = iota
 	// Hold frames are wanted whole, because they may be changed.
 	Hold
+	// Front frames are wanted as far as what may change in them reaches, and stream from
+	// there on: see Conversation.Front.
+	Front
 	// Walk frames stream too, but their structure is followed, since something at their
 	// end may change: see Stream.
 	Walk
@@ -70,7 +73,7 @@ func (v *Conversation) Request(key, version int16) (request, response Treatment,
 	case b.rewrites(version) && b.stream != nil:
 		return Opaque, Walk, nil
 	case b.rewrites(version):
-		return Opaque, Hold, nil
+		return Opaque, Front, nil
 	default:
 		return Opaque, Opaque, fmt.Errorf("%s v%d: %w", KeyName(key), version, ErrUnrewritable)
 	}
@@ -143,36 +146,57 @@ func (v *Conversation) Stream(key, version int16) *Stream {
 	return &Stream{layout: bearerOf(key).stream, version: version, rules: v.rules}
 }
 
-// Response changes a whole response that Request said to hold. The result is frame
-// itself, maybe changed in place, or a new slice. unmapped names the nodes that were
-// given an address without a port behind it. An error means that the response could
-// not be understood; it must not reach the client.
+// Response changes a response that is there whole and that Request said not to be opaque.
+// The result is frame itself, maybe changed in place, or a new slice. unmapped names the
+// nodes that were given an address without a port behind it. An error means that the
+// response could not be understood; it must not reach the client.
 func (v *Conversation) Response(key, version int16, frame []byte) (out []byte, unmapped []int32, err error) {
 	if key == keyApiVersions {
 		out, err = v.apiVersions(version, frame)
 		return out, nil, err
 	}
-	b := bearerOf(key)
-	if b.stream != nil {
-		out, unmapped, err = v.Stream(key, version).whole(frame)
-		if err != nil {
-			err = fmt.Errorf("%s v%d response: %w", KeyName(key), version, err)
-		}
-		return out, unmapped, err
+	if bearerOf(key).stream == nil {
+		return v.Front(key, version, frame, 0)
 	}
-	enc := codec.EncodingOf(version, b.firstFlexible)
-	off, err := codec.ResponseBody(frame, enc)
+	out, unmapped, err = v.Stream(key, version).whole(frame)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s v%d response header: %w", KeyName(key), version, err)
+		err = fmt.Errorf("%s v%d response: %w", KeyName(key), version, err)
 	}
-	a := addressEdits{rules: v.rules, base: off}
-	c := codec.NewCursor(frame[off:], enc)
+	return out, unmapped, err
+}
+
+// Front changes a response that Request said to treat so, given the first bytes of its
+// frame, at least ResponseFixedLen; more bytes of the frame follow them. The result takes
+// the place of front, its size field that of the whole frame; what follows passes as it
+// comes. The error is codec.ErrShort itself while front does not reach behind the last
+// address. Each call reads from the start: call again when front has doubled, or when it
+// is the whole frame. Otherwise results and errors are those of Response.
+//
+// In Metadata the brokers stand in front of the topics, so a front is small whatever the
+// number of partitions. Of the other responses that are treated so, addresses stand at the
+// end, or in all of their elements: such a front is the whole response, and as small as the
+// request that it belongs to or as the list of brokers.
+func (v *Conversation) Front(key, version int16, front []byte, more int64) (out []byte, unmapped []int32, err error) {
+	b := bearerOf(key)
+	enc := codec.EncodingOf(version, b.firstFlexible)
+	c := codec.NewFrontCursor(front, more, enc)
+	c.Skip(codec.ResponseFixedLen)
+	c.Tags()
+	a := addressEdits{rules: v.rules}
 	b.edits(version, &c, &a)
-	if c.Err() != nil {
-		return nil, nil, fmt.Errorf("%s v%d response body: %w", KeyName(key), version, c.Err())
+	switch {
+	case errors.Is(c.Err(), codec.ErrShort):
+		return nil, nil, codec.ErrShort
+	case c.Err() != nil:
+		return nil, nil, fmt.Errorf("%s v%d response: %w", KeyName(key), version, c.Err())
 	}
+	a.observe()
 	if len(a.edits) == 0 {
-		return frame, a.unmapped, nil
+		return front, a.unmapped, nil
 	}
-	return codec.ApplyEdits(nil, frame, a.edits), a.unmapped, nil
+	out = codec.ApplyEdits(nil, front, a.edits)
+	if codec.Size(out) < 0 {
+		return nil, nil, fmt.Errorf("%s v%d response: %w: no room to rewrite the addresses", KeyName(key), version, codec.ErrFrameTooLarge)
+	}
+	return out, a.unmapped, nil
 }

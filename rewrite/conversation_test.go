@@ -151,6 +151,8 @@ func treatment(t *testing.T, v *Conversation, key, version int16) string {
 		return "request held"
 	case request == Opaque && response == Hold:
 		return "response held"
+	case request == Opaque && response == Front:
+		return "response front"
 	case request == Opaque && response == Walk:
 		return "response walked"
 	case request == Opaque && response == Opaque:

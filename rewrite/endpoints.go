@@ -43,7 +43,7 @@ func tagsWithEndpoints(c *codec.Cursor, a *addressEdits) {
 			c.Fail("node endpoints: %v", in.Err())
 			return
 		}
-		a.unmapped = append(a.unmapped, inner.unmapped...)
+		a.unmapped, a.named = append(a.unmapped, inner.unmapped...), append(a.named, inner.named...)
 		if len(inner.edits) == 0 {
 			return
 		}

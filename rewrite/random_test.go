@@ -160,7 +160,7 @@ func (f filler) bytes(n int) []byte {
 type fleet struct {
 	host   string
 	growth int
-	// observed collects what ObserveNode was told, unless it is nil.
+	// observed collects what ObserveNodes got, unless it is nil.
 	observed *[]string
 }
 
@@ -170,9 +170,12 @@ func (f fleet) Advertised(nodeID int32) (host string, port int32, mapped bool) {
 
 func (f fleet) Growth() int { return f.growth }
 
-func (f fleet) ObserveNode(nodeID int32, host string, port int32) {
-	if f.observed != nil {
-		*f.observed = append(*f.observed, fmt.Sprintf("%d at %q %d", nodeID, host, port))
+func (f fleet) ObserveNodes(named []Node) {
+	if f.observed == nil {
+		return
+	}
+	for _, n := range named {
+		*f.observed = append(*f.observed, fmt.Sprintf("%d at %q %d", n.NodeID, n.Host, n.Port))
 	}
 }
 

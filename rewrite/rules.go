@@ -57,9 +57,17 @@ func (u Unmapped) String() string {
 	return "reject"
 }
 
-// Nodes is told of the brokers that responses name. Never blocks: loops call it.
+// Node is a broker at the address that a response gives it.
+type Node struct {
+	NodeID int32
+	Host   string // without brackets, also when it is an IPv6 address
+	Port   int32
+}
+
+// Nodes learns of the brokers that responses name. Never blocks: loops call it.
 type Nodes interface {
-	ObserveNode(nodeID int32, host string, port int32)
+	// ObserveNodes gets all nodes of one response, and does not keep the slice.
+	ObserveNodes(named []Node)
 }
 
 // Rules say how the sessions of one endpoint treat requests and responses. They are
@@ -71,6 +79,6 @@ type Rules struct {
 	Addresses Addresses
 	// Unmapped is what becomes of nodes that Addresses has no address for.
 	Unmapped Unmapped
-	// Nodes is told the real addresses before they are replaced; may be nil.
+	// Nodes learns the real addresses before they are replaced; may be nil.
 	Nodes Nodes
 }

@@ -5,6 +5,7 @@ package rewrite
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -84,6 +85,9 @@ type streamLayout struct {
 	tail func(c *codec.Cursor, a *addressEdits) (tagsOff int)
 }
 
+// errNoLastTags: every structure, the response itself included, ends in a tag section.
+var errNoLastTags = errors.New("the frame ends before the last tag section")
+
 // Growth returns by how many bytes the frame must be announced longer than it came.
 func (s *Stream) Growth() int { return s.rules.Addresses.Growth() + sizeGrowth + minPadding }
 
@@ -95,20 +99,22 @@ func (s *Stream) Next(p []byte, left int64) (n int, skip int64, tail bool, err e
 	defer func() { s.cursor = codec.Cursor{} }()
 	for s.at != stepTail {
 		before := s.position
-		s.cursor = codec.NewCursor(p[n:], codec.Flexible)
-		skip = s.walk(&s.cursor, left-int64(n))
+		s.cursor = codec.NewFrontCursor(p[n:], left-int64(len(p)), codec.Flexible)
+		skip = s.walk(&s.cursor)
 		if err := s.cursor.Err(); err != nil {
 			s.position = before
-			if int64(len(p)) >= left {
-				return 0, 0, false, fmt.Errorf("at step %d: %w", s.at, err)
+			if errors.Is(err, codec.ErrShort) {
+				return n, 0, false, nil
 			}
-			return n, 0, false, nil
+			return 0, 0, false, fmt.Errorf("at step %d: %w", s.at, err)
 		}
 		n += s.cursor.Off()
-		if skip > left-int64(n) {
-			return 0, 0, false, fmt.Errorf("%d bytes of records, %d left in the frame", skip, left-int64(n))
-		}
-		if skip > 0 {
+		switch rest := left - int64(n); {
+		case rest == 0:
+			return 0, 0, false, errNoLastTags
+		case skip >= rest:
+			return 0, 0, false, fmt.Errorf("%d bytes of records and a tag section, %d left in the frame", skip, rest)
+		case skip > 0:
 			return n, skip, false, nil
 		}
 	}
@@ -116,24 +122,24 @@ func (s *Stream) Next(p []byte, left int64) (n int, skip int64, tail bool, err e
 }
 
 // walk reads one step and says how many bytes of records follow it.
-func (s *Stream) walk(c *codec.Cursor, left int64) (skip int64) {
+func (s *Stream) walk(c *codec.Cursor) (skip int64) {
 	l := s.layout
 	switch s.at {
 	case stepHead:
 		c.Skip(codec.ResponseFixedLen)
 		c.Tags()
 		l.head(s.version, c)
-		s.topics = count(c, left)
+		s.topics = c.ArrayLen(1)
 		s.at = s.afterTopic()
 	case stepTopic:
 		l.topic(s.version, c)
-		s.partitions = count(c, left)
+		s.partitions = c.ArrayLen(1)
 		s.at = s.afterPartition()
 	case stepPartition:
 		l.partition(s.version, c)
 		s.at = stepRecords
 		if l.beforeSize > 0 {
-			if s.items = count(c, left); s.items > 0 {
+			if s.items = c.ArrayLen(1); s.items > 0 {
 				s.at = stepBefore
 			}
 		}
@@ -152,7 +158,7 @@ func (s *Stream) walk(c *codec.Cursor, left int64) (skip int64) {
 		}
 	case stepAfterCount:
 		s.at = stepPartitionEnd
-		if s.items = count(c, left); s.items > 0 {
+		if s.items = c.ArrayLen(1); s.items > 0 {
 			s.at = stepAfter
 		}
 	case stepAfter:
@@ -190,17 +196,6 @@ func (s *Stream) afterTopic() step {
 	return stepTail
 }
 
-// count reads the length of an array of which only the front may be there: every
-// element takes at least a byte of what is then left of the frame. left is what was left
-// at the cursor's first byte.
-func count(c *codec.Cursor, left int64) int {
-	n := int64(c.Uvarint()) - 1
-	if left -= int64(c.Off()); n > left {
-		c.Fail("array of %d elements in %d bytes", n, left)
-	}
-	return int(max(0, n))
-}
-
 // Tail returns the end of the frame with its endpoints rewritten: exactly Growth bytes
 // longer than tail. When they do not fit, which takes more new addresses in one response
 // than Addresses.Growth allows for, the endpoints are left out: they are a hint, and a
@@ -211,6 +206,7 @@ func (s *Stream) Tail(tail []byte) (out []byte, unmapped []int32, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	a.observe()
 	want := len(tail) + s.Growth()
 	if len(edited)+minPadding > want {
 		if edited, err = s.edit(tail, &addressEdits{rules: s.rules, drop: dropEndpoints}); err != nil {
@@ -252,8 +248,12 @@ func (s *Stream) whole(frame []byte) (out []byte, unmapped []int32, err error) {
 	}
 	a := addressEdits{rules: s.rules}
 	edited, err := s.edit(frame[off:], &a)
-	if err != nil || len(a.edits) == 0 {
-		return frame, a.unmapped, err
+	if err != nil {
+		return nil, nil, err
+	}
+	a.observe()
+	if len(a.edits) == 0 {
+		return frame, a.unmapped, nil
 	}
 	out = append(append(make([]byte, 0, off+len(edited)), frame[:off]...), edited...)
 	codec.PutSize(out)

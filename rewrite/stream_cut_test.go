@@ -182,12 +182,12 @@ func TestStreamLyingCounts(t *testing.T) {
 		body         string
 		want         string
 	}{
-		{"topics", 1, 16, "00000000 0000 00000001 ffffffff0f 00", "at step 0: at byte 24: array of 4294967294 elements in 1 bytes"},
+		{"topics", 1, 16, "00000000 0000 00000001 ffffffff0f 00", "at step 0: at byte 24: impossible length 4294967294"},
 		{"topics by one", 1, 18, "00000000 0000 00000001 03 00", "at step 0: at byte 20: array of 2 elements in 1 bytes"},
 		{"topics by less", 1, 18, "00000000 0000 00000001 02 00", "at step 1: at byte 0: 16 bytes wanted, 1 left"},
 		{"partitions", 1, 17, "00000000 0000 00000001 02" + strings.Repeat("ab", 16) + "ff7f 00", "at step 1: at byte 18: array of 16382 elements in 1 bytes"},
 		{"aborted transactions", 1, 17, "00000000 0000 00000001 02" + strings.Repeat("ab", 16) + "02" + strings.Repeat("00", 30) + "ff7f 00", "at step 2: at byte 32: array of 16382 elements in 1 bytes"},
-		{"records", 1, 17, "00000000 0000 00000001 02" + strings.Repeat("ab", 16) + "02" + strings.Repeat("00", 30) + "01 ffffffff ffffffff0f 00", "4294967294 bytes of records, 1 left in the frame"},
+		{"records", 1, 17, "00000000 0000 00000001 02" + strings.Repeat("ab", 16) + "02" + strings.Repeat("00", 30) + "01 ffffffff ffffffff0f 00", "4294967294 bytes of records and a tag section, 1 left in the frame"},
 		{"acquired records", 78, 1, "00000000 0000 00 00000000 02" + strings.Repeat("ab", 16) + "02 00000000 0000 00 0000 00 00000000 00000000 00 00 ffff7f 00", "at step 5: at byte 3: array of 2097150 elements in 1 bytes"},
 	} {
 		frame := append([]byte{0, 0, 0, 0, 0, 0, 0, 7, 0}, unhex(t, c.body)...)

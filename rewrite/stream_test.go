@@ -128,6 +128,9 @@ func streamed(s *Stream, frame []byte, cuts []int) (out []byte, err error) {
 				return nil, err
 			}
 			at, skip = at+n, int(more)
+			if at+skip >= len(frame) {
+				return nil, nil // no byte follows, so a session would wait for ever
+			}
 			if tail {
 				last, _, err := s.Tail(bytes.Clone(frame[at:]))
 				return append(frame[:at:at], last...), err

@@ -206,19 +206,19 @@ func TestWalksRefuseImpossibleLengths(t *testing.T) {
 		body         string
 		want         string
 	}{
-		{"brokers", 3, 1, "7fffffff", "Metadata v1 response body: at byte 4: array of 2147483647 elements in 0 bytes"},
-		{"brokers", 3, 12, "00000000 ffffffff0f", "Metadata v12 response body: at byte 9: impossible length 4294967294"},
-		{"brokers", 3, 0, "fffffffe", "Metadata v0 response body: at byte 4: impossible length -2"},
-		{"host", 3, 12, "00000000 02 00000001 ffffffff07 0000000000000000000000", "Metadata v12 response body: at byte 14: 2147483646 bytes wanted, 11 left"},
-		{"coordinators", 10, 4, "00000000 8001", "FindCoordinator v4 response body: at byte 6: array of 127 elements in 0 bytes"},
-		{"topics", 0, 13, "8001", "Produce v13 response body: at byte 2: array of 127 elements in 0 bytes"},
-		{"endpoints", 0, 13, "01 00000000 01 00 01 09", "Produce v13 response body: at byte 9: node endpoints: at byte 1: array of 8 elements in 0 bytes"},
+		{"brokers", 3, 1, "7fffffff", "Metadata v1 response: at byte 12: array of 2147483647 elements in 0 bytes"},
+		{"brokers", 3, 12, "00000000 ffffffff0f", "Metadata v12 response: at byte 18: impossible length 4294967294"},
+		{"brokers", 3, 0, "fffffffe", "Metadata v0 response: at byte 12: impossible length -2"},
+		{"host", 3, 12, "00000000 02 00000001 ffffffff07 0000000000000000000000", "Metadata v12 response: at byte 23: 2147483646 bytes wanted, 11 left"},
+		{"coordinators", 10, 4, "00000000 8001", "FindCoordinator v4 response: at byte 15: array of 127 elements in 0 bytes"},
+		{"topics", 0, 13, "8001", "Produce v13 response: at byte 11: array of 127 elements in 0 bytes"},
+		{"endpoints", 0, 13, "01 00000000 01 00 01 09", "Produce v13 response: at byte 18: node endpoints: at byte 1: array of 8 elements in 0 bytes"},
 		{"endpoints", 1, 17, "00000000 0000 00000001 01 01 00 01 09", "Fetch v17 response: end of the response: at byte 4: node endpoints: at byte 1: array of 8 elements in 0 bytes"},
-		{"records", 1, 17, "00000000 0000 00000001 02 " + strings.Repeat("00", 16) + "02" + strings.Repeat("00", 30) + "00 00000000 ff7f 00", "Fetch v17 response: 16382 bytes of records, 1 left in the frame"},
+		{"records", 1, 17, "00000000 0000 00000001 02 " + strings.Repeat("00", 16) + "02" + strings.Repeat("00", 30) + "00 00000000 ff7f 00", "Fetch v17 response: 16382 bytes of records and a tag section, 1 left in the frame"},
 		{"topics", 1, 17, "00000000 0000 00000001 8001 00", "Fetch v17 response: at step 0: at byte 21: array of 127 elements in 1 bytes"},
 		{"what follows the end", 1, 17, "00000000 0000 00000001 01 00 00", "Fetch v17 response: end of the response: at byte 1: 1 bytes left over"},
 		{"what follows the end", 78, 2, "00000000 0000 00 00000000 01 01 00 00", "ShareFetch v2 response: end of the response: at byte 2: 1 bytes left over"},
-		{"header tags", 60, 0, "", "DescribeCluster v0 response header: at byte 8: varint cut short"},
+		{"header tags", 60, 0, "", "DescribeCluster v0 response: at byte 8: varint cut short"},
 	} {
 		enc := codec.EncodingOf(c.version, bearerOf(c.key).firstFlexible)
 		frame := []byte{0, 0, 0, 0, 0, 0, 0, 7}

@@ -46,7 +46,7 @@ func TestCapabilities(t *testing.T) {
 	down := refusing(t)
 	_, digits, _ := net.SplitHostPort(down)
 	port, _ := strconv.Atoi(digits)
-	c.ObserveNode(9, "127.0.0.1", int32(port))
+	c.ObserveNodes(Node{NodeID: 9, Host: "127.0.0.1", Port: int32(port)})
 
 	wantRows(t, c.Capabilities(testContext(t)),
 		"0 "+at[0]+" err=<nil> lo=10 epoch=4 remote=enabled/<nil> release=v4.1",

@@ -156,12 +156,10 @@ func (c *Cluster) Close() {
 // must not write to it, and may keep it. It never blocks.
 func (c *Cluster) Nodes() []Node { return c.nodes.Snapshot() }
 
-// ObserveNode tells of a broker that an answer to a client named, with its real
-// address. It never blocks: loops call it. What names no broker (node id -1, no host)
+// ObserveNodes learns the brokers that one response to a client names, with their real
+// addresses. It never blocks: loops call it. What names no broker (node id -1, no host)
 // is ignored.
-func (c *Cluster) ObserveNode(nodeID int32, host string, port int32) {
-	c.nodes.Observe(Node{NodeID: nodeID, Host: host, Port: port})
-}
+func (c *Cluster) ObserveNodes(named ...Node) { c.nodes.Observe(named...) }
 
 // Ready returns nil when some broker was reached within the last two refresh
 // intervals: a connection was opened, or one answered the service client. Else it

@@ -224,8 +224,8 @@ func TestDialNodeAtAnObservedAddress(t *testing.T) {
 	live := listen(t, "127.0.0.1:0")
 	port, _ := strconv.Atoi(live.port())
 	c := newTestCluster(t, Options{BootstrapServers: []string{refusing(t)}}, newClock().now)
-	c.ObserveNode(4, "127.0.0.1", int32(port))
-	c.ObserveNode(-1, "", -1) // FindCoordinator without a coordinator
+	c.ObserveNodes(Node{NodeID: 4, Host: "127.0.0.1", Port: int32(port)})
+	c.ObserveNodes(Node{NodeID: -1, Host: "", Port: -1}) // FindCoordinator without a coordinator
 	conn, err := c.DialNode(testContext(t), 4)
 	connect(t, conn, err)
 	if got, want := fmt.Sprint(c.Nodes()), fmt.Sprintf("[{4 127.0.0.1 %d }]", port); got != want {
@@ -236,7 +236,7 @@ func TestDialNodeAtAnObservedAddress(t *testing.T) {
 func TestDialNodeOfALargeCluster(t *testing.T) {
 	c := newTestCluster(t, Options{BootstrapServers: []string{refusing(t)}}, newClock().now)
 	for id := range int32(22) {
-		c.ObserveNode(id, "kafka.invalid", 9092)
+		c.ObserveNodes(Node{NodeID: id, Host: "kafka.invalid", Port: 9092})
 	}
 	_, err := c.DialNode(testContext(t), 99)
 	text, _, _ := strings.Cut(err.Error(), ": no broker list")
@@ -257,7 +257,7 @@ func TestDialNodeThatFailsRefreshesTheMap(t *testing.T) {
 	eventually(t, "node 0 is known", func() bool { return len(c.Nodes()) == 1 })
 
 	host, port, _ := splitAddress(refusing(t))
-	c.ObserveNode(0, host, int32(port))
+	c.ObserveNodes(Node{NodeID: 0, Host: host, Port: int32(port)})
 	conn, err := c.DialNode(ctx, 0)
 	connect(t, conn, err)
 	if got, want := c.Nodes()[0].Address(), k.ListenAddrs()[0]; got != want {
@@ -312,7 +312,7 @@ func TestDialNodeThatMoved(t *testing.T) {
 
 	_, is = moved(t, k, 2)
 	host, port, _ := splitAddress(is)
-	c.ObserveNode(2, host, int32(port))
+	c.ObserveNodes(Node{NodeID: 2, Host: host, Port: int32(port)})
 	dial(is)
 }
 
@@ -364,7 +364,7 @@ func TestDialNodeResolvesEachTime(t *testing.T) {
 	port, _ := strconv.Atoi(first.port())
 	dns := &names{hosts: map[string][]string{"kafka-4.internal": {"127.0.0.1"}}}
 	c := newTestCluster(t, Options{BootstrapServers: []string{refusing(t)}, LookupHost: dns.lookup}, newClock().now)
-	c.ObserveNode(4, "kafka-4.internal", int32(port))
+	c.ObserveNodes(Node{NodeID: 4, Host: "kafka-4.internal", Port: int32(port)})
 	for _, want := range []string{"127.0.0.1:" + first.port(), "127.0.0.2:" + second.port()} {
 		conn, err := c.DialNode(testContext(t), 4)
 		if err != nil {

@@ -39,7 +39,7 @@ func TestOwnAddressIsNotDialed(t *testing.T) {
 	c := newTestCluster(t, Options{
 		BootstrapServers: []string{"lb.invalid:" + self.port()}, LookupHost: dns.lookup, Own: ownAt(self.Addr(), ""), Logger: log.logger(),
 	}, newClock().now)
-	c.ObserveNode(4, "lb.invalid", int32(port))
+	c.ObserveNodes(Node{NodeID: 4, Host: "lb.invalid", Port: int32(port)})
 	text := "lb.invalid:" + self.port() + ": 127.0.0.1:" + self.port() + ": tiergate itself listens on this address"
 	for range 3 {
 		_, err := c.DialNode(testContext(t), 4)

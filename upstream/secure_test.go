@@ -103,7 +103,7 @@ func TestDialedConnectionsHaveAName(t *testing.T) {
 		LookupHost:       (&names{hosts: map[string][]string{"kafka.invalid": {"127.0.0.1"}}}).lookup,
 		Security:         Security{Preamble: []byte("PROXY UNKNOWN\r\n")},
 	}, time.Now)
-	c.ObserveNode(7, "127.0.0.1", int32(live.Addr().(*net.TCPAddr).Port))
+	c.ObserveNodes(Node{NodeID: 7, Host: "127.0.0.1", Port: int32(live.Addr().(*net.TCPAddr).Port)})
 	f := func(conn net.Conn, err error, want string) {
 		t.Helper()
 		if err != nil {

@@ -102,12 +102,7 @@ func (c *Cluster) loadBrokerList(ctx context.Context, keys []struct{}) map[struc
 // recheckBrokerList is the LoadFunc of Cluster.rechecks. Such lists come so often that a
 // broker is not forgotten because some of them do not name it.
 func (c *Cluster) recheckBrokerList(ctx context.Context, keys []struct{}) map[struct{}]cache.Loaded[refreshed] {
-	err := c.takeBrokerList(ctx, func(live []Node) (changed bool) {
-		for _, n := range live {
-			changed = c.nodes.Observe(n) || changed
-		}
-		return changed
-	})
+	err := c.takeBrokerList(ctx, func(live []Node) (changed bool) { return c.nodes.Observe(live...) })
 	return map[struct{}]cache.Loaded[refreshed]{keys[0]: {Value: refreshed{err}, TTL: recheckEvery}}
 }
 

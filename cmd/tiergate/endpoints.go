@@ -12,6 +12,7 @@ import (
 	"tiergate/config"
 	"tiergate/proxy"
 	"tiergate/rewrite"
+	"tiergate/upstream"
 )
 
 // dialer is what endpoints need of upstream.Cluster.
@@ -19,8 +20,20 @@ type dialer interface {
 	DialBootstrap(ctx context.Context) (net.Conn, error)
 	DialNode(ctx context.Context, nodeID int32) (net.Conn, error)
 	DialAddress(ctx context.Context, address string) (net.Conn, error)
-	rewrite.Nodes
+	ObserveNodes(named ...upstream.Node)
 	proxy.Verdicts
+}
+
+// namedNodes gives the nodes that responses name to the node map of upstream.
+type namedNodes struct{ dialer }
+
+// ObserveNodes implements rewrite.Nodes.
+func (m namedNodes) ObserveNodes(named []rewrite.Node) {
+	nodes := make([]upstream.Node, len(named))
+	for i, n := range named {
+		nodes[i] = upstream.Node{NodeID: n.NodeID, Host: n.Host, Port: n.Port}
+	}
+	m.dialer.ObserveNodes(nodes...)
 }
 
 // endpoints returns every address of a cluster to listen on, in the order of the
@@ -30,7 +43,7 @@ func endpoints(c *config.Config, of config.NamedCluster, to dialer, tls *certs.S
 	for _, l := range of.Listeners {
 		rules := rewrite.Rules{PendingUpload: pendingUpload(of.EarliestPendingUpload)}
 		if !l.IsDirect() {
-			rules.Addresses, rules.Unmapped, rules.Nodes = addresses(c, l), unmapped(l.UnmappedNodes), to
+			rules.Addresses, rules.Unmapped, rules.Nodes = addresses(c, l), unmapped(l.UnmappedNodes), namedNodes{to}
 		}
 		for _, e := range dials(l, to, strangers) {
 			e.Listener = string(l.Name)

@@ -69,15 +69,15 @@ func TestEndpointsOfEveryKind(t *testing.T) {
 	c, tls := loadedEveryKind(t, "two.example.com")
 	one, two := &dialed{}, &dialed{}
 	inRange := rewrite.Rules{
-		Unmapped: rewrite.UnmappedHide, Nodes: one,
+		Unmapped: rewrite.UnmappedHide, Nodes: namedNodes{one},
 		Addresses: rewrite.PortRange{Host: "h", FirstPort: 9200, Count: 2, Taken: []int32{9092, 9093, 9192, 9193, 9202, 9203, 9205}},
 	}
 	byAddress := rewrite.Rules{
-		Unmapped: rewrite.UnmappedPassthrough, Nodes: one,
+		Unmapped: rewrite.UnmappedPassthrough, Nodes: namedNodes{one},
 		Addresses: rewrite.NewNodeTable(map[int32]rewrite.Address{5: {Host: "2001:db8::5", Port: 92}, 3: {Host: "10.0.0.3", Port: 9203}}),
 	}
 	names := rewrite.Rules{
-		PendingUpload: rewrite.PendingUploadOff, Nodes: two,
+		PendingUpload: rewrite.PendingUploadOff, Nodes: namedNodes{two},
 		Addresses: rewrite.NodeNames{Before: "b", After: ".two.example.com", Port: 443},
 	}
 	want := []struct {

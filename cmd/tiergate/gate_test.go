@@ -98,7 +98,7 @@ func (d *dialed) DialAddress(_ context.Context, address string) (net.Conn, error
 	return nil, errDialed
 }
 
-func (d *dialed) ObserveNode(int32, string, int32) {}
+func (d *dialed) ObserveNodes(...upstream.Node) {}
 
 func (d *dialed) CachedRemoteStorage(string) (enabled, known bool)               { return false, false }
 func (d *dialed) ResolveRemoteStorage(context.Context, []string) map[string]bool { return nil }
@@ -111,7 +111,7 @@ func TestEndpoints(t *testing.T) {
 		Addresses: rewrite.PortRange{
 			Host: "2001:db8::7", FirstNodeID: 100, FirstPort: 9200, Count: 3, Taken: []int32{9092, 9192, 9203},
 		},
-		Nodes: to,
+		Nodes: namedNodes{to},
 	}
 	direct := rewrite.Rules{PendingUpload: rewrite.PendingUploadAlways}
 	want := []struct {
