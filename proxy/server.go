@@ -33,6 +33,8 @@ type Server struct {
 	log       *slog.Logger
 	metrics   *metrics
 	endpoints []*endpoint
+	// late are the listeners of endpoints whose port was not free at the start.
+	late      []*lateListener
 	loops     []*loop
 	next      atomic.Uint32
 	admission admission
@@ -103,7 +105,7 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Start binds all endpoints, or none, and serves until Close. It is called once.
+// Start binds all endpoints, or none if somebody else listens on one, and serves until Close. It is called once.
 func (s *Server) Start() error {
 	if !s.started.CompareAndSwap(false, true) {
 		return errors.New("the proxy was started before")
@@ -135,10 +137,11 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// bind opens every endpoint's listener.
+// bind opens every endpoint's listener. One whose port an outgoing connection holds is opened
+// later.
 func (s *Server) bind() error {
 	for i, o := range s.opts.Endpoints {
-		ln, err := net.Listen("tcp", o.Address)
+		ln, err := s.listen(o)
 		if err != nil {
 			s.unbind()
 			return fmt.Errorf("listener %q: cannot listen for %s: %w", o.Listener, o.Broker, err)

@@ -65,7 +65,7 @@ func (c *CheckCmd) Run(ctx context.Context, streams *Streams) error {
 		return err
 	}
 	defer to.close()
-	found := findings{lives: tls.Lives(), misnamed: misnamed(cfg, tls)}
+	found := findings{lives: tls.Lives(), own: slices.Concat(misnamed(cfg, tls), invalidNames(cfg), localPorts(ports(cfg)))}
 	for _, one := range to {
 		found.clusters = append(found.clusters, askBrokers(ctx, cfg, one))
 	}
@@ -82,10 +82,10 @@ func (c *CheckCmd) Run(ctx context.Context, streams *Streams) error {
 type findings struct {
 	// clusters are in the order of the configuration.
 	clusters []brokers
-	// lives are those of the certificates, and misnamed the listeners whose own is not
-	// for what clients are told.
-	lives    []certs.Life
-	misnamed []string
+	// lives are those of the certificates.
+	lives []certs.Life
+	// own are notes on the configuration itself, whatever the brokers are.
+	own []string
 }
 
 // brokers are what check has found out about one cluster.
@@ -245,7 +245,7 @@ func (f findings) notes() []string {
 	for _, b := range f.clusters {
 		list = append(list, b.named(b.notes())...)
 	}
-	list = append(list, f.misnamed...)
+	list = append(list, f.own...)
 	return append(list, expiring(f.lives, time.Now())...)
 }
 

@@ -7,6 +7,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,5 +166,54 @@ func TestCheckReportsBootstrapOfDirectListeners(t *testing.T) {
 	}
 	if got := conclusion(found.problems(), found.notes()); got != "All is well." {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Ports that the kernel may give to outgoing connections are noted, unless they are reserved.
+func TestUnreservedPorts(t *testing.T) {
+	f := func(ports []int32, reserved, want string) {
+		t.Helper()
+		got := unreserved(ports, "32768\t60999\n", reserved)
+		if want != "" {
+			want = "the ports " + want + " to listen on are among those that this machine gives to outgoing connections " +
+				"(net.ipv4.ip_local_port_range is 32768 to 60999), so one may be held when tiergate starts: " +
+				"add them to net.ipv4.ip_local_reserved_ports, or take lower ports"
+		}
+		if strings.Join(got, "\n") != want {
+			t.Errorf("%v without %q:\ngot  %q\nwant %s", ports, reserved, got, want)
+		}
+	}
+	f([]int32{9192, 9200, 32767, 61000}, "\n", "")
+	f([]int32{9192, 32768, 32769, 32770, 60999, 61000}, "\n", "32768-32770,60999")
+	f([]int32{40000, 40001, 40002, 40003, 40004}, "80,40001-40002,40004\n", "40000,40003")
+	f([]int32{40000, 40001}, "32768-60999\n", "")
+}
+
+// Names that only Java clients refuse are noted where clients speak TLS.
+func TestInvalidTLSNames(t *testing.T) {
+	dir := t.TempDir()
+	pair := issue(t, newAuthority(t, "ca"), loopback("tiergate"))
+	for name, text := range map[string][]byte{"a.pem": pair.CertPEM, "a.key": pair.KeyPEM} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const tls = ", tls: {cert_file: a.pem, key_file: a.key}}\n"
+	cfg, err := config.Parse(filepath.Join(dir, "tiergate.yaml"), []byte("upstream: {bootstrap_servers: [\"kafka-0:9092\"]}\nlisteners:\n"+
+		`  - {name: plain, bootstrap: "0.0.0.0:9100", nodes: "0.0.0.0:9101-9102", advertised_host: k_1.kafka.test}`+"\n"+
+		`  - {name: range, bootstrap: "0.0.0.0:9200", nodes: "0.0.0.0:9201-9202", advertised_host: k_1.kafka.test`+tls+
+		`  - {name: names, sni: {bind: "0.0.0.0:9300", bootstrap_host: kafka.test., node_host: "n_$(node_id).kafka.test"}`+tls+
+		`  - {name: fine, bootstrap: "0.0.0.0:9400", nodes: "0.0.0.0:9401-9402", advertised_host: k-1.kafka.test`+tls))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const why = " is invalid as the name of a TLS server, which has letters, digits, hyphens and inner dots only: Java clients refuse it (Illegal given domain name)"
+	want := []string{
+		`listener "range": advertised_host k_1.kafka.test` + why,
+		`listener "names": sni.bootstrap_host kafka.test.` + why,
+		`listener "names": sni.node_host, such as n_0.kafka.test` + why,
+	}
+	if got := invalidNames(cfg); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

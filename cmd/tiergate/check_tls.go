@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"tiergate/cmd/tiergate/certs"
@@ -57,6 +58,27 @@ func misnamed(cfg *config.Config, tls *certs.Store) []string {
 				if err := shown.VerifyHostname(told.host); err != nil {
 					list = append(list, fmt.Sprintf("listener %q: its certificate (%s) is not for %s %s: clients that check host names, "+
 						"as they do by default, will refuse it", l.Name, shown.Subject, told.key, told.host))
+				}
+			}
+		}
+	}
+	return list
+}
+
+// invalidNames are host names of listeners with TLS that Java clients refuse. Their
+// HostnameChecker makes a javax.net.ssl.SNIHostName of the name, which takes letters, digits
+// and hyphens only, and no dot at the end.
+func invalidNames(cfg *config.Config) []string {
+	var list []string
+	for _, of := range cfg.All() {
+		for _, l := range of.Listeners {
+			if l.TLS == nil {
+				continue
+			}
+			for _, told := range toldHosts(l) {
+				if strings.Contains(told.host, "_") || strings.HasSuffix(told.host, ".") {
+					list = append(list, fmt.Sprintf("listener %q: %s %s is invalid as the name of a TLS server, which has letters, digits, hyphens and "+
+						"inner dots only: Java clients refuse it (Illegal given domain name)", l.Name, told.key, told.host))
 				}
 			}
 		}

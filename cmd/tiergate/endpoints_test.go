@@ -191,7 +191,7 @@ func TestCheckOfSeveralClusters(t *testing.T) {
 	all := c.All()
 	lost := broker(3, -1)
 	lost.Err = errors.New("refused")
-	found := findings{misnamed: misnamed(c, tls), clusters: []brokers{
+	found := findings{own: misnamed(c, tls), clusters: []brokers{
 		{cfg: c, NamedCluster: all[0], nodes: []upstream.Capability{broker(0, 10), lost, broker(7, 10)}},
 		{cfg: c, NamedCluster: all[1], nodes: []upstream.Capability{broker(0, 9)}, direct: map[string]upstream.Capability{"two-1:19092": broker(1, 11)}},
 	}}

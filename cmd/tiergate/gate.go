@@ -165,8 +165,8 @@ func explainListen(err error) error {
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w\n%s is taken: by a tiergate that runs already, or by another program. "+
-			"\"ss -ltnp 'sport = :%s'\" shows which; stop it, or give another port in the configuration", err, address, port)
+		return fmt.Errorf("%w\n%s is taken: by a tiergate that runs already, by another program, or by an outgoing connection if the port is "+
+			"in net.ipv4.ip_local_port_range. \"ss -tanp 'sport = :%s'\" shows which; stop it, or give another port in the configuration", err, address, port)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w\nPorts below 1024 are for root: give another port, or the binary the capability CAP_NET_BIND_SERVICE", err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

@@ -278,8 +278,8 @@ func TestExplainListen(t *testing.T) {
 	}
 
 	f(syscall.EADDRINUSE, "listener \"a\": listen tcp 10.0.0.1:92: bind: address already in use\n"+
-		"10.0.0.1:92 is taken: by a tiergate that runs already, or by another program. "+
-		"\"ss -ltnp 'sport = :92'\" shows which; stop it, or give another port in the configuration")
+		"10.0.0.1:92 is taken: by a tiergate that runs already, by another program, or by an outgoing connection "+
+		"if the port is in net.ipv4.ip_local_port_range. \"ss -tanp 'sport = :92'\" shows which; stop it, or give another port in the configuration")
 	f(syscall.EACCES, "listener \"a\": listen tcp 10.0.0.1:92: bind: permission denied\n"+
 		"Ports below 1024 are for root: give another port, or the binary the capability CAP_NET_BIND_SERVICE")
 	f(syscall.EADDRNOTAVAIL, "listener \"a\": listen tcp 10.0.0.1:92: bind: cannot assign requested address\n"+

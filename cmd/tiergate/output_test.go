@@ -45,22 +45,30 @@ listeners: [{name: clients, bootstrap: %q, nodes: "127.0.0.1:%d-%d", advertised_
 	return s
 }
 
-// start is process.start; the process is killed at the end of the test.
-func (s *serving) start(t *testing.T) {
+// launch starts the process, which is killed at the end of the test.
+func (s *serving) launch(t *testing.T) {
 	t.Helper()
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = s.cmd.Wait()
+		close(s.exited)
+	}()
 	t.Cleanup(func() {
-		if s.cmd.Process != nil {
-			_ = s.cmd.Process.Kill()
-			<-s.exited
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+		if t.Failed() {
+			t.Logf("output of tiergate:\n%s%s", s.out.String(), s.log.String())
 		}
 	})
-	defer func() {
-		go func() {
-			_ = s.cmd.Wait()
-			close(s.exited)
-		}()
-	}()
-	s.process.start(t)
+}
+
+// start launches the process and waits until it is ready.
+func (s *serving) start(t *testing.T) {
+	t.Helper()
+	s.launch(t)
+	await(t, "readiness", func() bool { return s.get(t, "/readyz") == "200 ready\n" })
 }
 
 // wantServed has clients cause faults, each of which is a log line, and wants another

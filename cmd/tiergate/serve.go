@@ -115,16 +115,17 @@ func serve(cfg *config.Config, loops int, stop Stop, streams *Streams) error {
 		return err
 	}
 	defer to.close()
-	http, err := startAdmin(cfg.Admin.Address.String(), metrics, to.ready, log)
-	if err != nil {
-		return err
-	}
-	defer http.Close()
 	server, err := newServer(cfg, loops, to, tls, log, metrics)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
+	ready := func() error { return errors.Join(server.Ready(), to.ready()) }
+	http, err := startAdmin(cfg.Admin.Address.String(), metrics, ready, log)
+	if err != nil {
+		return err
+	}
+	defer http.Close()
 	log.Info("tiergate starts", "version", readBuild().String())
 	if err := server.Start(); err != nil {
 		return explainListen(err)
