@@ -6,10 +6,13 @@ package proxy
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
@@ -80,5 +83,77 @@ func TestLargeFetchEndpoints(t *testing.T) {
 	after := make([]byte, codec.ResponseFixedLen+len(opaque))
 	if _, err = io.ReadFull(c, after); err != nil || !bytes.Equal(after, response(6, opaque...)) {
 		t.Fatalf("the answer behind it differs at byte %d (%v)", firstDifference(after, response(6, opaque...)), err)
+	}
+}
+
+// cutStreamed makes a response of a streamed API that has everything: 70 KB of records, so
+// that it is not there whole with the first read, and structure in front of and behind it.
+func cutStreamed(key, version int16) []byte {
+	switch key {
+	case 1:
+		r := largeFetch("broker-1.internal", 9092)
+		r.Version, r.Topics = version, r.Topics[:1]
+		r.Topics[0].Partitions = r.Topics[0].Partitions[:4]
+		for i := range r.Topics[0].Partitions {
+			p := &r.Topics[0].Partitions[i]
+			p.AbortedTransactions = append(p.AbortedTransactions, kmsg.NewFetchResponseTopicPartitionAbortedTransaction())
+		}
+		last := kmsg.NewFetchResponseTopicPartition()
+		last.AbortedTransactions = append(last.AbortedTransactions, kmsg.NewFetchResponseTopicPartitionAbortedTransaction())
+		last.RecordBatches = []byte("records")
+		r.Topics[0].Partitions = append(r.Topics[0].Partitions, last)
+		return answerFrame(1, r)
+	case 78:
+		r := kmsg.NewPtrShareFetchResponse()
+		r.Version = version
+		topic := kmsg.NewShareFetchResponseTopic()
+		for _, size := range []int{0, 100, 70_000, 5} {
+			p := kmsg.NewShareFetchResponseTopicPartition()
+			p.Records = make([]byte, size)
+			p.AcquiredRecords = append(p.AcquiredRecords, kmsg.NewShareFetchResponseTopicPartitionAcquiredRecord())
+			topic.Partitions = append(topic.Partitions, p)
+		}
+		r.Topics = append(r.Topics, topic)
+		r.NodeEndpoints = append(r.NodeEndpoints, kmsg.ShareFetchResponseNodeEndpoint{NodeID: 1, Host: "broker-1.internal", Port: 9092})
+		return answerFrame(1, r)
+	}
+	panic(key)
+}
+
+// A response that ends within its structure, its size field consistent, ends its session
+// with a sentence, wherever that is: none hangs, and none is taken for complete.
+func TestCutStreamedResponses(t *testing.T) {
+	for _, api := range [][2]int16{{1, 16}, {1, 17}, {1, 18}, {78, 0}, {78, 1}, {78, 2}} {
+		frame := cutStreamed(api[0], api[1])
+		cut := make(chan int, 1)
+		b := newBroker(t, func(c *net.TCPConn) {
+			if _, err := readFrame(c); err != nil {
+				return
+			}
+			short := bytes.Clone(frame[:<-cut])
+			codec.PutSize(short)
+			_, _ = c.Write(short)
+			silence(c)
+		})
+		j := &journal{}
+		s := newServer(t, b.dial, rewrite.Rules{Addresses: proxied}, loggingTo(j))
+		n := 0
+		for at := codec.ResponseFixedLen; at < len(frame); at++ {
+			if at > 400 && at < len(frame)-300 {
+				continue // within the records
+			}
+			n++
+			cut <- at
+			c := connect(t, s)
+			mustWrite(t, c, request(api[0], api[1], 1))
+			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("key %d v%d, the first %d of %d bytes: the session does not end", api[0], api[1], at, len(frame))
+			}
+			c.Close()
+		}
+		await(t, "all sessions ended as malformed", func() bool { return testutil.ToFloat64(s.metrics.ended.WithLabelValues("malformed")) == float64(n) })
+		if lines := j.with("WARN session closed: a frame cannot be understood", "from the broker: "); len(lines) == 0 {
+			t.Error("no line says why")
+		}
 	}
 }

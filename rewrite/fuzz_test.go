@@ -26,7 +26,6 @@ func FuzzProduce(f *testing.F)          { fuzzWalk(f, keyProduce) }
 func FuzzFetch(f *testing.F)            { fuzzWalk(f, keyFetch) }
 func FuzzMetadata(f *testing.F)         { fuzzWalk(f, keyMetadata) }
 func FuzzFindCoordinator(f *testing.F)  { fuzzWalk(f, keyFindCoordinator) }
-func FuzzDescribeQuorum(f *testing.F)   { fuzzWalk(f, keyDescribeQuorum) }
 func FuzzDescribeCluster(f *testing.F)  { fuzzWalk(f, keyDescribeCluster) }
 func FuzzShareFetch(f *testing.F)       { fuzzWalk(f, keyShareFetch) }
 func FuzzShareAcknowledge(f *testing.F) { fuzzWalk(f, keyShareAcknowledge) }

@@ -202,6 +202,9 @@ func (f fleet) advertiseIn(v reflect.Value, nodeID int32, done *rewritten) {
 			f.advertiseIn(v.Index(i), nodeID, done)
 		}
 	case reflect.Struct:
+		if ofControllers(v) {
+			return
+		}
 		if id := v.FieldByName("NodeID"); id.IsValid() {
 			nodeID = int32(id.Int())
 		}
@@ -211,12 +214,8 @@ func (f fleet) advertiseIn(v reflect.Value, nodeID int32, done *rewritten) {
 			if !mapped {
 				done.unmapped = append(done.unmapped, nodeID)
 			}
-			if port.CanInt() { // the port of a controller's listener is unsigned
-				done.observed = append(done.observed, fmt.Sprintf("%d at %q %d", nodeID, host.String(), port.Int()))
-				port.SetInt(int64(newPort))
-			} else {
-				port.SetUint(uint64(newPort))
-			}
+			done.observed = append(done.observed, fmt.Sprintf("%d at %q %d", nodeID, host.String(), port.Int()))
+			port.SetInt(int64(newPort))
 			host.SetString(newHost)
 		}
 		for i := range v.NumField() {
@@ -225,6 +224,12 @@ func (f fleet) advertiseIn(v reflect.Value, nodeID int32, done *rewritten) {
 			}
 		}
 	}
+}
+
+// ofControllers says that a structure of kmsg names controllers, whose addresses stay.
+func ofControllers(v reflect.Value) bool {
+	kind := v.FieldByName("EndpointType")
+	return kind.IsValid() && kind.Int() == endpointsOfControllers
 }
 
 // unhex decodes hexadecimal digits with spaces in between.

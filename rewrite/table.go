@@ -14,16 +14,10 @@ const (
 	keyFindCoordinator      = 10
 	keyApiVersions          = 18
 	keyOffsetForLeaderEpoch = 23
-	keyVote                 = 52
-	keyBeginQuorumEpoch     = 53
-	keyEndQuorumEpoch       = 54
-	keyDescribeQuorum       = 55
 	keyEnvelope             = 58
-	keyFetchSnapshot        = 59
 	keyDescribeCluster      = 60
 	keyShareFetch           = 78
 	keyShareAcknowledge     = 79
-	keyUpdateRaftVoter      = 82
 )
 
 // none says that an API has no version without addresses: its row is taken out of
@@ -48,11 +42,19 @@ type bearer struct {
 // bearers are all APIs whose responses carry broker addresses, at their keys. A test
 // holds the list against the message definitions of the newest Kafka (definitions_test.go
 // in loadtest/endtoend). Sources: the message JSON of each API (clients/src/main/resources/
-// common/message); KIP-951 for the node endpoints of Produce and Fetch, KIP-853 for
-// those of the quorum APIs, KIP-932 for the share APIs.
+// common/message); KIP-951 for the node endpoints of Produce and Fetch, KIP-932 for the
+// share APIs.
 //
-// Those without edits are capped below the version with addresses: clients have no use for
-// them, and a broker answers them on its controller listener only. The others are rewritten
+// Addresses of controllers are not in the list, and stay as they come: DescribeQuorum 2
+// (KIP-853), and the APIs of the quorum itself (Vote, BeginQuorumEpoch, EndQuorumEpoch,
+// FetchSnapshot, UpdateRaftVoter), which brokers do not serve to clients. Beside these
+// addresses stand ids of controllers: one may be the id of a broker, whose port at the
+// proxy would then be said to be a controller's. No client connects to them: the Java Admin
+// client (describeMetadataQuorum) only returns them, and they are what an operator reads in
+// kafka-metadata-quorum. A client needs DESCRIBE on the cluster to see them. Blank ones
+// would hide from that operator what the cluster is made of.
+//
+// Those without edits are capped below the version with addresses. The others are rewritten
 // up to the version that is known here, and capped there. Capping further would not do: a
 // client that knows of transaction.version 2 from the features in ApiVersions relies on
 // Produce 12 (KIP-890).
@@ -61,16 +63,10 @@ var bearers = [...]*bearer{
 	keyFetch:            {firstWith: 16, known: 18, firstFlexible: 12, stream: &fetchLayout},
 	keyMetadata:         {firstWith: 0, known: 13, firstFlexible: 9, edits: metadataAddresses},
 	keyFindCoordinator:  {firstWith: 0, known: 6, firstFlexible: 3, edits: findCoordinatorAddresses},
-	keyVote:             {firstWith: 1, known: 0},
-	keyBeginQuorumEpoch: {firstWith: 1, known: 0, firstFlexible: 1},
-	keyEndQuorumEpoch:   {firstWith: 1, known: 0, firstFlexible: 1},
-	keyDescribeQuorum:   {firstWith: 2, known: 2, firstFlexible: 0, edits: describeQuorumAddresses},
 	keyEnvelope:         {firstWith: 0, known: none}, // another response is in it
-	keyFetchSnapshot:    {firstWith: 1, known: 0},
 	keyDescribeCluster:  {firstWith: 0, known: 2, firstFlexible: 0, edits: describeClusterAddresses},
 	keyShareFetch:       {firstWith: 0, known: 2, firstFlexible: 0, stream: &shareFetchLayout},
 	keyShareAcknowledge: {firstWith: 0, known: 2, firstFlexible: 0, edits: shareAcknowledgeAddresses},
-	keyUpdateRaftVoter:  {firstWith: 0, known: none},
 }
 
 // bearerOf returns the entry of an API whose responses carry addresses, or nil.

@@ -46,16 +46,11 @@ func (f fleet) hideIn(r kmsg.Response) (unmapped []int32) {
 		r.Brokers = slices.DeleteFunc(r.Brokers, func(b kmsg.MetadataResponseBroker) bool { return hidden(b.NodeID, b.Host) })
 		controller(&r.ControllerID)
 	case *kmsg.DescribeClusterResponse:
+		if r.EndpointType == endpointsOfControllers {
+			return nil
+		}
 		r.Brokers = slices.DeleteFunc(r.Brokers, func(b kmsg.DescribeClusterResponseBroker) bool { return hidden(b.NodeID, b.Host) })
 		controller(&r.ControllerID)
-	case *kmsg.DescribeQuorumResponse:
-		r.Nodes = slices.DeleteFunc(r.Nodes, func(n kmsg.DescribeQuorumResponseNode) bool {
-			any := false
-			for _, l := range n.Listeners {
-				any = hidden(n.NodeID, l.Host) || any
-			}
-			return any
-		})
 	case *kmsg.FindCoordinatorResponse:
 		if r.Version < findCoordinatorBatch {
 			if hidden(r.NodeID, r.Host) {
@@ -86,6 +81,9 @@ func (f fleet) keepIn(r kmsg.Response) (unmapped []int32) {
 				walk(v.Index(i), nodeID)
 			}
 		case reflect.Struct:
+			if ofControllers(v) {
+				return
+			}
 			if id := v.FieldByName("NodeID"); id.IsValid() {
 				nodeID = int32(id.Int())
 			}
@@ -95,12 +93,9 @@ func (f fleet) keepIn(r kmsg.Response) (unmapped []int32) {
 				switch {
 				case !mapped:
 					unmapped = append(unmapped, nodeID)
-				case port.CanInt():
-					host.SetString(newHost)
-					port.SetInt(int64(newPort))
 				default:
 					host.SetString(newHost)
-					port.SetUint(uint64(newPort))
+					port.SetInt(int64(newPort))
 				}
 			}
 			for i := range v.NumField() {

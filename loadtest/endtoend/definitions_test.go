@@ -147,10 +147,8 @@ func walked() map[string]string {
 	for structure, v := range map[string]string{
 		"Produce NodeEndpoints": "10+", "Fetch NodeEndpoints": "16+", "Metadata Brokers": "0+",
 		"FindCoordinator ": "0-3", "FindCoordinator Coordinators": "4+",
-		"DescribeCluster Brokers": "0+", "DescribeQuorum Nodes.Listeners": "2+",
+		"DescribeCluster Brokers":  "0+",
 		"ShareFetch NodeEndpoints": "0+", "ShareAcknowledge NodeEndpoints": "0+",
-		"Vote NodeEndpoints": "1+", "BeginQuorumEpoch NodeEndpoints": "1+", "EndQuorumEpoch NodeEndpoints": "1+",
-		"FetchSnapshot NodeEndpoints": "1+", "UpdateRaftVoter CurrentLeader": "0+",
 	} {
 		api, at, _ := strings.Cut(structure, " ")
 		for _, name := range []string{"Host", "Port"} {
@@ -162,8 +160,21 @@ func walked() map[string]string {
 
 // notBrokers are address fields that are no broker's, with the reason.
 func notBrokers() map[string]string {
+	const controller = "a controller's listener: clients of brokers do not connect there, and its node id is no broker's (KIP-853)"
 	const own, binding, streams = "the client's own address", "the host that an ACL is for", "where an application of Kafka Streams serves its own (application.server, KIP-1071)"
 	return map[string]string{
+		"DescribeQuorum Nodes.Listeners.Host":                              controller,
+		"DescribeQuorum Nodes.Listeners.Port":                              controller,
+		"Vote NodeEndpoints.Host":                                          controller,
+		"Vote NodeEndpoints.Port":                                          controller,
+		"BeginQuorumEpoch NodeEndpoints.Host":                              controller,
+		"BeginQuorumEpoch NodeEndpoints.Port":                              controller,
+		"EndQuorumEpoch NodeEndpoints.Host":                                controller,
+		"EndQuorumEpoch NodeEndpoints.Port":                                controller,
+		"FetchSnapshot NodeEndpoints.Host":                                 controller,
+		"FetchSnapshot NodeEndpoints.Port":                                 controller,
+		"UpdateRaftVoter CurrentLeader.Host":                               controller,
+		"UpdateRaftVoter CurrentLeader.Port":                               controller,
 		"DescribeGroups Groups.Members.ClientHost":                         own,
 		"ConsumerGroupDescribe Groups.Members.ClientHost":                  own,
 		"ShareGroupDescribe Groups.Members.ClientHost":                     own,

@@ -19,6 +19,7 @@ import (
 // testRewriting has ordinary clients talk through the listener that rewrites addresses.
 // They must find everything, and never be told an address of the broker.
 func testRewriting(t *testing.T, ctx context.Context, s *stand, versions ...string) {
+	testControllersStay(t, ctx, s)
 	franzTraffic(t, ctx, s.rewriteA.Address(), "rewriting-franz-go")
 	for _, v := range versions {
 		javaTraffic(t, ctx, jars(t, ctx, v), s.rewriteA.Address(), "rewriting-java-"+v)
@@ -36,6 +37,35 @@ func testRewriting(t *testing.T, ctx context.Context, s *stand, versions ...stri
 	}
 	if len(s.rewriteNodeA.Sessions()) == 0 {
 		t.Error("no client followed the address that it was told")
+	}
+}
+
+// testControllersStay asks for the quorum, as kafka-metadata-quorum does: the addresses of
+// controllers come as the broker gives them, also that of the node that is a broker too,
+// and none counts as a broker without an address.
+func testControllersStay(t *testing.T, ctx context.Context, s *stand) {
+	t.Helper()
+	quorum := kmsg.NewPtrDescribeQuorumRequest()
+	quorum.Version = 2
+	topic, partition := kmsg.NewDescribeQuorumRequestTopic(), kmsg.NewDescribeQuorumRequestTopicPartition()
+	topic.Topic, topic.Partitions = "__cluster_metadata", append(topic.Partitions, partition)
+	quorum.Topics = append(quorum.Topics, topic)
+	nodes := func(addr string) []kmsg.DescribeQuorumResponseNode {
+		conn := dial(t, ctx, addr)
+		resp, err := conn.Request(ctx, quorum)
+		must(t, err)
+		conn.Close() // the recorder waits for the end of all sessions
+		return resp.(*kmsg.DescribeQuorumResponse).Nodes
+	}
+	want := nodes(s.cluster.Node(nodeID).Address())
+	got := nodes(s.rewriteA.Address())
+	if len(want) == 0 || len(want[0].Listeners) == 0 || !reflect.DeepEqual(got, want) {
+		t.Errorf("nodes of the quorum are %+v, want %+v", got, want)
+	}
+	unmapped, err := s.gate.Metric(ctx, "tiergate_unmapped_nodes_total")
+	must(t, err)
+	if unmapped != 0 {
+		t.Errorf("%v nodes without an address were counted, want none", unmapped)
 	}
 }
 
