@@ -160,7 +160,7 @@ func largest(all []holder, enough int64) []holder {
 // wait has a flow wait for room.
 func (l *loop) wait(f *flow) {
 	f.stall = stallMemory
-	f.waitsSince = time.Now()
+	f.waitsSince = l.sys.now()
 	l.waiting = append(l.waiting, f)
 	l.count.memoryWaits++
 	l.server.account.waiting.Add(1)

@@ -106,16 +106,23 @@ func detach(c net.Conn) (int, error) {
 // closeFD closes a descriptor that no session owns.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
-// resetOnClose lets the close of a socket, also the one by the kernel when the process is
-// killed, reset the connection (RST) instead of ending it (FIN).
-func resetOnClose(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+// resetOnClose is conn.resetOnClose for a descriptor that no session owns.
+func resetOnClose(fd int) { _ = setLinger(fd, &unix.Linger{Onoff: 1}) }
+
+// setLinger sets SO_LINGER.
+func setLinger(fd int, l *unix.Linger) error {
+	return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, l)
 }
 
+// resetOnClose lets the close of the socket, also the one by the kernel when the process is
+// killed, reset the connection (RST) instead of ending it (FIN).
+func (c *conn) resetOnClose() { _ = c.sys().linger(c.fd, &unix.Linger{Onoff: 1}) }
+
 // endOnClose undoes resetOnClose.
-func endOnClose(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
-}
+func (c *conn) endOnClose() { _ = c.sys().linger(c.fd, &unix.Linger{}) }
+
+// sys returns the system calls of the connection's loop.
+func (c *conn) sys() *system { return &c.session.loop.sys }
 
 // read fills p from the connection. n is 0 with a nil error when there is nothing now;
 // after errPeerClosed or another error nothing more will come.
@@ -131,7 +138,7 @@ func (c *conn) read(p []byte) (int, error) {
 // readRaw reads from the socket.
 func (c *conn) readRaw(p []byte) (n int, err error) {
 	for {
-		n, err = receive(c.fd, p)
+		n, err = c.sys().receive(c.fd, p)
 		switch {
 		case err == nil && n == 0:
 			return 0, errPeerClosed
@@ -154,12 +161,12 @@ func (c *conn) readRaw(p []byte) (n int, err error) {
 // caller's again on return. When writing fails the peer is gone; that is no error
 // here, since what the peer sent before may still be there to read. Bytes for a peer
 // that is gone are dropped.
-func (c *conn) write(p []byte) { c.owed.add(c.offer(p, send)) }
+func (c *conn) write(p []byte) { c.owed.add(c.offer(p, c.sys().send)) }
 
 // give is write for bytes that become the connection's: what it does not take at once is
 // kept without a copy.
 func (c *conn) give(p []byte) {
-	if rest := len(c.offer(p, send)); rest > 0 {
+	if rest := len(c.offer(p, c.sys().send)); rest > 0 {
 		c.owed.give(p)
 		c.owed.drop(len(p) - rest)
 	}
@@ -167,7 +174,7 @@ func (c *conn) give(p []byte) {
 
 // writeHead is write for bytes that a splice follows at once: the socket may keep them
 // until then, and send them in one segment with what comes.
-func (c *conn) writeHead(p []byte) { c.owed.add(c.offer(p, sendMore)) }
+func (c *conn) writeHead(p []byte) { c.owed.add(c.offer(p, c.sys().sendMore)) }
 
 // offer writes as much of p as the socket takes now, and returns the rest: all of p while
 // other bytes wait, nothing when the peer is gone.
@@ -200,7 +207,7 @@ func (c *conn) flush() {
 	}
 	owed := c.owed
 	c.owed = backlog{} // what offer writes does not wait behind itself
-	rest := c.offer(owed.front(), send)
+	rest := c.offer(owed.front(), c.sys().send)
 	if !c.shut {
 		owed.drop(owed.len() - len(rest))
 		c.owed = owed
@@ -242,6 +249,6 @@ func (c *conn) shutdown() {
 	if !c.shut && !c.owes() {
 		c.shut = true
 		// It fails only when the peer is gone, which reading will show.
-		_ = unix.Shutdown(c.fd, unix.SHUT_WR)
+		_ = c.sys().shutdown(c.fd, unix.SHUT_WR)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"tiergate/codec"
 )
 
@@ -27,7 +25,8 @@ const (
 // loop is one goroutine, its poller, and all state of its sessions.
 type loop struct {
 	server *Server
-	poller *poller
+	sys    system
+	poller readiness
 	// conns finds a socket by its descriptor. An event of a descriptor that is not here
 	// is stale: its session ended earlier in the same round.
 	conns    map[int]*conn
@@ -52,14 +51,14 @@ type loop struct {
 
 // newLoop opens a poller. The caller runs it in a goroutine, or closes it.
 func newLoop(s *Server) (*loop, error) {
-	poller, err := openPoller(s.opts.SpareProcessors > 0)
+	poller, err := s.sys.openPoller(s.opts.SpareProcessors > 0)
 	if err != nil {
 		return nil, fmt.Errorf("open poller: %w", err)
 	}
 	l := &loop{
-		server: s, poller: poller, budget: pumpBudget, now: time.Now(),
+		server: s, sys: s.sys, poller: poller, budget: pumpBudget, now: s.sys.now(),
 		conns: map[int]*conn{}, sessions: map[*session]struct{}{},
-		pipes: pipes{limit: s.opts.MaxPipes / s.opts.Loops},
+		pipes: pipes{sys: &s.sys, limit: s.opts.MaxPipes / s.opts.Loops},
 		buf:   make([]byte, bufferSize), cipherIn: make([]byte, readSize),
 		count: newCounts(len(s.opts.Endpoints)),
 	}
@@ -151,7 +150,7 @@ func (l *loop) tick(now time.Time) {
 func (l *loop) add(c *conn) error {
 	err := l.poller.add(c.fd)
 	if err != nil {
-		_ = unix.Close(c.fd)
+		_ = l.sys.close(c.fd)
 		return err
 	}
 	l.conns[c.fd] = c
@@ -162,5 +161,5 @@ func (l *loop) add(c *conn) error {
 func (l *loop) remove(c *conn) {
 	delete(l.conns, c.fd)
 	// Closing the only descriptor also takes it out of the poller.
-	_ = unix.Close(c.fd)
+	_ = l.sys.close(c.fd)
 }

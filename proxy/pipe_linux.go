@@ -22,6 +22,22 @@ const (
 	spliceReadSize = 256
 )
 
+// pipeSystem is the part of system that pipes need.
+type pipeSystem struct {
+	// splice moves bytes between a pipe and another descriptor; see the function of that name.
+	splice func(from, to, n int) (int, error)
+	pipe   func(fds []int, flags int) error
+	// resize sets the capacity of the pipe behind a descriptor and returns what it is then.
+	resize func(fd, size int) (int, error)
+}
+
+func kernelPipes() pipeSystem {
+	return pipeSystem{
+		splice: splice, pipe: unix.Pipe2,
+		resize: func(fd, size int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size) },
+	}
+}
+
 // pipe carries bytes between two sockets inside the kernel.
 type pipe struct {
 	read, write int
@@ -33,6 +49,7 @@ type pipe struct {
 
 // pipes are the idle pipes of a loop and how many it may have.
 type pipes struct {
+	sys  *system
 	idle []*pipe
 	open int
 	// limit bounds open. An unprivileged user may have 64 MiB in pipes
@@ -64,14 +81,14 @@ func (p *pipes) make() *pipe {
 		return nil
 	}
 	var fds [2]int
-	if unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
+	if p.sys.pipe(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
 		return nil
 	}
-	size, err := unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, pipeSize)
+	size, err := p.sys.resize(fds[1], pipeSize)
 	if err != nil || size < spliceMin {
 		// The soft limit of this user is reached: such a small pipe is worse than copying.
-		_ = unix.Close(fds[0])
-		_ = unix.Close(fds[1])
+		_ = p.sys.close(fds[0])
+		_ = p.sys.close(fds[1])
 		return nil
 	}
 	p.open++
@@ -89,8 +106,8 @@ func (p *pipes) give(back *pipe) {
 
 // drop closes a pipe.
 func (p *pipes) drop(old *pipe) {
-	_ = unix.Close(old.read)
-	_ = unix.Close(old.write)
+	_ = p.sys.close(old.read)
+	_ = p.sys.close(old.write)
 	p.open--
 }
 
@@ -150,7 +167,7 @@ func (f *flow) splice() (n int, ok bool, err error) {
 // EAGAIN can only mean that the socket has nothing.
 func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
 	for {
-		n, err := splice(c.fd, p.write, limit)
+		n, err := c.sys().splice(c.fd, p.write, limit)
 		switch {
 		case err == nil && n == 0:
 			c.ended = true
@@ -174,7 +191,7 @@ func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
 func (c *conn) flushPipe() {
 	p := c.piped
 	for p.filled > 0 && c.writable && !c.shut {
-		n, err := splice(p.read, c.fd, p.filled)
+		n, err := c.sys().splice(p.read, c.fd, p.filled)
 		switch {
 		case err == nil && n > 0:
 			p.filled -= n

@@ -14,7 +14,15 @@ const (
 
 type pipe struct{}
 
-type pipes struct{ limit int }
+// pipeSystem is the part of system that pipes need.
+type pipeSystem struct{}
+
+func kernelPipes() pipeSystem { return pipeSystem{} }
+
+type pipes struct {
+	sys   *system
+	limit int
+}
 
 func (*pipes) trim()         {}
 func (*pipes) count(*counts) {}

@@ -17,7 +17,7 @@ func TestLoopThatKeepsItsProcessor(t *testing.T) {
 	for range 3 {
 		served(t, c)
 	}
-	p := s.loops[0].poller
+	p := s.loops[0].poller.(*poller)
 	onLoop(t, s.loops[0], func() { p.interrupted = maxInterrupted })
 	served(t, c) // the next wait is a known one, and ends the count
 	onLoop(t, s.loops[0], func() {

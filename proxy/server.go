@@ -50,6 +50,8 @@ type Server struct {
 	// work counts goroutines that may still post to loops; running counts the loops.
 	work    sync.WaitGroup
 	running sync.WaitGroup
+	// sys is kernel, but in tests that have calls fail.
+	sys system
 	// tickEvery is defaultTickEvery, but for tests that move the clock themselves.
 	tickEvery time.Duration
 	// closing guards closed: no work begins after Close has begun to wait for it.
@@ -92,7 +94,10 @@ func New(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("endpoint %s answers -6 and needs Verdicts", e.Address)
 		}
 	}
-	s := &Server{account: account{limit: opts.MaxBufferedBytes, wake: make(chan struct{}, 1)}, opts: opts, log: opts.Logger, tickEvery: defaultTickEvery, pending: newPending(opts.MaxPendingConnections, opts.MaxHandshakes), heavy: make(chan struct{}, opts.Loops)}
+	s := &Server{
+		account: account{limit: opts.MaxBufferedBytes, wake: make(chan struct{}, 1)}, opts: opts, log: opts.Logger, tickEvery: defaultTickEvery,
+		sys: kernel(), pending: newPending(opts.MaxPendingConnections, opts.MaxHandshakes), heavy: make(chan struct{}, opts.Loops),
+	}
 	s.admission = admission{max: opts.MaxSessions, maxPerClient: opts.MaxSessionsPerClient, clients: map[netip.Addr]int{}}
 	if opts.AcceptRate > 0 {
 		s.pace = rate.NewLimiter(rate.Limit(opts.AcceptRate), max(1, opts.AcceptRate))

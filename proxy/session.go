@@ -106,9 +106,9 @@ func newSession(l *loop, a *arrival) {
 		session: s, from: &s.broker, to: &s.client, walker: responses{s},
 		limits: codec.Limits{Min: codec.ResponseFixedLen - codec.SizeLen, Max: l.server.opts.MaxResponseBytes},
 	}
-	resetOnClose(a.fd) // until it is served
+	s.client.resetOnClose() // until it is served
 	if l.draining {
-		closeFD(a.fd)
+		_ = l.sys.close(a.fd)
 		l.server.admission.forget(a.peer)
 		return
 	}
@@ -163,7 +163,7 @@ func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 	switch {
 	case s.state == stateEnded:
 		if err == nil {
-			closeFD(fd)
+			_ = s.loop.sys.close(fd)
 		}
 		return
 	case err != nil && s.ctx.Err() != nil:
@@ -258,7 +258,7 @@ func (s *session) account() {
 func (s *session) serve() {
 	if !s.served {
 		s.served = true
-		endOnClose(s.client.fd)
+		s.client.endOnClose()
 	}
 }
 
@@ -440,7 +440,7 @@ func (s *session) end(why reason, err error) {
 	if !s.served && !why.refusal() {
 		// A reset is as near as can be to the refusal that a broker that is down gives. Else the
 		// client is to learn that its broker, or its own bytes, ended it.
-		endOnClose(s.client.fd)
+		s.client.endOnClose()
 	}
 	s.loop.remove(&s.client)
 	if s.broker.fd >= 0 {

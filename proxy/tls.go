@@ -282,7 +282,7 @@ func (c *conn) writeSealed(p []byte) {
 	}
 	n := 0
 	if c.tls.sealed.len() == 0 && c.writable {
-		n = c.push(p, send)
+		n = c.push(p, c.sys().send)
 	}
 	if n < len(p) && !c.shut {
 		c.tls.sealed.add(p[n:])
@@ -295,7 +295,7 @@ func (c *conn) flushSealed() {
 	if sealed.len() == 0 || !c.writable {
 		return
 	}
-	if n := c.push(sealed.front(), send); !c.shut {
+	if n := c.push(sealed.front(), c.sys().send); !c.shut {
 		sealed.drop(n)
 	}
 }
