@@ -84,6 +84,28 @@ func TestDocumentationHasEveryKey(t *testing.T) {
 	}
 }
 
+// The security page has every limit once, with its default.
+func TestSecurityPageHasEveryLimit(t *testing.T) {
+	page, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for line := range strings.Lines(string(page)) {
+		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| `limits.") {
+			got = append(got, strings.TrimPrefix(cells[0], "| ")+" "+cells[1])
+		}
+	}
+	for _, key := range Keys() {
+		if strings.HasPrefix(key, "limits.") {
+			want = append(want, "`"+key+"` "+defaultOf(t, key))
+		}
+	}
+	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
+		t.Errorf("docs/security.md has\n%s\nwant\n%s", g, w)
+	}
+}
+
 const examplePath = "../docs/tiergate.example.yaml"
 
 func TestExampleFile(t *testing.T) {
