@@ -85,7 +85,7 @@ type Tiering struct {
 	// StatusTTL is how long a topic's remote storage status is used after it was asked for.
 	StatusTTL Duration `yaml:"status_ttl"`
 	// UnknownTTL is the time for which a topic is not asked for again after a lookup
-	// that did not tell its status.
+	// of its status that failed.
 	UnknownTTL Duration `yaml:"unknown_ttl"`
 	// MaxTopics bounds the number of remembered topics.
 	MaxTopics int `yaml:"max_topics"`

@@ -61,7 +61,7 @@ func newMetrics(c *Cluster) *metrics {
 		unknown: prometheus.NewCounterVec(with(name("remote_storage_failures_total"),
 			"Topics whose remote storage status could not be had, by reason."), []string{"reason"}),
 		fallbacks: prometheus.NewCounter(with(name("remote_storage_fallbacks_total"),
-			"Topics for which the last known status was used, at most 15 s old, because no lookup told it.")),
+			"Topics for which the last known status was used, at most 15 s old, because the lookup failed or took more than a second.")),
 	}
 	m.gauges = cacheMetrics(c)
 	if c.tieredReader != nil {

@@ -34,8 +34,8 @@ const (
 	// systemTTL is how long the brokers' own setting is remembered. It takes a restart of
 	// the brokers to change it.
 	systemTTL = time.Minute
-	// lastKnownTTL is how long the last known status of a topic is used where no lookup
-	// tells it: as long as a status may be wrong after a change that tiergate does not see.
+	// lastKnownTTL is how long the last known status of a topic is used while lookups
+	// fail: as long as a status may be wrong after a change that tiergate does not see.
 	lastKnownTTL = 15 * time.Second
 	// statusPatience is how long a lookup of a topic with a last known status is waited
 	// for: one hung broker must not hold -6.
@@ -102,8 +102,8 @@ func (c *Cluster) CachedRemoteStorage(topic string) (enabled, known bool) {
 // ResolveRemoteStorage returns which of topics have remote storage on, and asks the
 // cluster for those that it was not asked for within StatusTTL: one DescribeConfigs for
 // up to 500 topics, and none for a topic that another call is asking for. It blocks until
-// it has all answers or ctx ends. Where no answer tells a status, and after a second
-// without one, the last known status is used, for lastKnownTTL. Topics that stay unknown
+// it has all responses or ctx ends. Where a lookup fails or takes more than
+// statusPatience, the last known status is used, for lastKnownTTL. Topics that stay unknown
 // are absent from the result; that they are is remembered for UnknownTTL.
 //
 // It keeps the strings of topics: they must not share memory with a read buffer.
@@ -157,10 +157,10 @@ func (c *Cluster) lastKnownStatus(topic string) RemoteStorage {
 	return status
 }
 
-// ObserveRemoteStorage tells of topics that a -5 (LATEST_TIERED) answer with an offset
-// proved tiered. A proof tells what a topic was, and it is -5 without an offset that a
-// status is wanted for: so proofs answer only where no lookup does. It never blocks:
-// loops call it. It keeps the strings.
+// ObserveRemoteStorage takes topics that a response to -5 (LATEST_TIERED) with an offset
+// proved tiered. A status is wanted only where a later -5 has no offset, which may
+// contradict that proof: so the proof counts as the last known status and never replaces
+// a lookup. It never blocks: loops call it. It keeps the strings.
 func (c *Cluster) ObserveRemoteStorage(topics []string) {
 	for _, topic := range topics {
 		if _, ok := c.settled(topic); !ok {
@@ -220,10 +220,10 @@ func (c *Cluster) loadStatuses(ctx context.Context, topics []string) map[string]
 	return c.remember(asked, statuses, failures)
 }
 
-// remember says how long statuses are used that were asked for at a time. A status ages
-// from when it was asked for: a lookup that began before a change and ends after it must
-// not outlive one that began with the change. A failure ages from now, since the next
-// lookup may take as long.
+// remember decides how long the results of a lookup are used. The age of a status counts
+// from when the lookup began: a lookup that begins before a change of the topic and ends
+// after it must not be used for longer than StatusTTL after the change. A failure counts
+// from now, since the next lookup may take as long.
 func (c *Cluster) remember(asked time.Time, statuses map[string]RemoteStorage, failures []failedStatus) map[string]cache.Loaded[RemoteStorage] {
 	age := c.now().Sub(asked)
 	loaded := make(map[string]cache.Loaded[RemoteStorage], len(statuses))
@@ -237,7 +237,7 @@ func (c *Cluster) remember(asked time.Time, statuses map[string]RemoteStorage, f
 	for _, f := range failures {
 		ttl := c.opts.UnknownTTL
 		if f.reason == reasonUnknownTopic {
-			// Told, not failed: the topic is gone, or so new that this broker does not know it.
+			// The topic is gone, or so new that this broker does not know it yet.
 			ttl = c.opts.StatusTTL - age
 			c.lastKnown.Put(f.topic, RemoteStorageUnknown, 0)
 		}
