@@ -22,7 +22,7 @@ func TestAttacksHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"never read Fetch", "connect and close", "log reader stalled"}
+	names := []string{"slow half frames", "never read Metadata", "log reader stalled"}
 	r, err := abuse.Run(t.Context(), abuse.Options{
 		Binary: binary, Attacks: names, Targets: []string{abuse.TargetTiergate},
 		Duration: 2 * time.Second, Within: 10 * time.Second, Clients: 50, Folder: dir,

@@ -249,13 +249,14 @@ func (s *scene) ready(ctx context.Context, within time.Duration) error {
 }
 
 // attackers keeps n connections to address open until ctx ends. Each is given to f with
-// its number, is closed when f returns, and is followed by the next one after pause.
+// its number, is closed when f returns, and is followed by the next one after pause. The
+// first ones are spread over one pause.
 func (s *scene) attackers(ctx context.Context, address string, n int, pause time.Duration, f func(ctx context.Context, i int, c *net.TCPConn)) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: 5 * time.Second}
 	var running sync.WaitGroup
 	for i := range n {
 		running.Go(func() {
-			for ok := true; ok; ok = wait(ctx, pause) {
+			for ok := wait(ctx, pause*time.Duration(i)/time.Duration(n)); ok; ok = wait(ctx, pause) {
 				c, err := d.DialContext(ctx, "tcp4", address)
 				if err != nil {
 					continue
