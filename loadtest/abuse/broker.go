@@ -40,6 +40,9 @@ const (
 )
 
 const (
+	// ordinaryMetadata is the size of Metadata responses to well-behaved clients: that of
+	// a few thousand partitions, which is not small for a proxy's buffers.
+	ordinaryMetadata = 200_000
 	// largestRequest is what the broker collects; a larger request is read and dropped.
 	largestRequest = 24 << 20
 	// bigRequest is the size from which requests are decoded one at a time.
@@ -216,6 +219,9 @@ func (b *broker) answer(request kmsg.Request) kmsg.Response {
 		}
 	case *kmsg.MetadataResponse:
 		b.nodes(r, len(b.addresses))
+		if len(request.(*kmsg.MetadataRequest).Topics) > 0 {
+			r.Topics = append(r.Topics, topic(ordinaryMetadata))
+		}
 	case *kmsg.ListOffsetsResponse:
 		answerListOffsets(request.(*kmsg.ListOffsetsRequest), r)
 	}
@@ -258,21 +264,27 @@ func answerListOffsets(request *kmsg.ListOffsetsRequest, r *kmsg.ListOffsetsResp
 	}
 }
 
+// topic returns a topic that takes about size bytes of a Metadata response.
+func topic(size int) kmsg.MetadataResponseTopic {
+	const each = 43 // bytes of a partition
+	t := kmsg.NewMetadataResponseTopic()
+	t.Topic = kmsg.StringPtr("orders")
+	t.Partitions = make([]kmsg.MetadataResponseTopicPartition, size/each)
+	for i := range t.Partitions {
+		p := kmsg.NewMetadataResponseTopicPartition()
+		p.Partition, p.Replicas, p.ISR = int32(i), []int32{0, 1, 2}, []int32{0, 1, 2}
+		t.Partitions[i] = p
+	}
+	return t
+}
+
 // largeAnswer returns a response of about script.large bytes.
 func (b *broker) largeAnswer(request kmsg.Request) kmsg.Response {
 	response := request.ResponseKind()
 	switch r := response.(type) {
 	case *kmsg.MetadataResponse:
 		b.nodes(r, max(len(b.addresses), b.script.brokers))
-		t := kmsg.NewMetadataResponseTopic()
-		t.Topic = kmsg.StringPtr("orders")
-		replicas := []int32{0, 1, 2}
-		for i := range b.script.large / 43 { // bytes of such a partition
-			p := kmsg.NewMetadataResponseTopicPartition()
-			p.Partition, p.Replicas, p.ISR = int32(i), replicas, replicas
-			t.Partitions = append(t.Partitions, p)
-		}
-		r.Topics = append(r.Topics, t)
+		r.Topics = append(r.Topics, topic(b.script.large))
 	case *kmsg.DescribeConfigsResponse:
 		value := strings.Repeat("v", 30_000)
 		resource := kmsg.NewDescribeConfigsResponseResource()
