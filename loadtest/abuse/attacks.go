@@ -73,26 +73,26 @@ func attacks() []attack {
 		},
 		{
 			name: "huge -6, broker silent", words: "12 connections ask for -6 of 1,000,000 partitions each; the broker does not respond to that", maxBuffered: 128 * mib,
-			broker: script{silentAbove: mib}, relayed: true, run: pendingUploads(12, 1_000_000, time.Second),
+			broker: script{silentAbove: mib}, relayed: true, run: pendingUploads(12, 1_000_000, 3*time.Second),
 		},
 		{
 			name: "huge -6", words: "12 connections ask for -6 of 1,000,000 partitions each, again and again", maxBuffered: 128 * mib,
-			relayed: true, run: pendingUploads(12, 1_000_000, time.Second),
+			relayed: true, run: pendingUploads(12, 1_000_000, 3*time.Second),
 		},
 		{
 			name: "large -6", words: "4 connections ask for -6 of 100,000 partitions each, again and again", maxBuffered: 128 * mib,
 			relayed: true, ordinary: true, run: pendingUploads(4, 100_000, 100*time.Millisecond),
 		},
 		{
-			name: "Metadata 20 MB", words: "24 ordinary clients read 20 MB of Metadata, again and again", maxBuffered: 64 * mib,
+			name: "Metadata 20 MB", words: "24 ordinary clients read 20 MB of Metadata, again and again after a second", maxBuffered: 64 * mib,
 			broker: script{asked: metadata(largeClient), large: 20e6}, relayed: true, ordinary: true, run: largeResponses(24),
 		},
 		{
-			name: "Metadata 100 MB", words: "4 ordinary clients read 100 MB of Metadata, again and again", maxBuffered: 64 * mib,
+			name: "Metadata 100 MB", words: "4 ordinary clients read 100 MB of Metadata, again and again after a second", maxBuffered: 64 * mib,
 			broker: script{asked: metadata(largeClient), large: 100e6}, relayed: true, ordinary: true, run: largeResponses(4),
 		},
 		{
-			name: "20,000 brokers", words: "4 ordinary clients read Metadata that names 20,000 brokers, again and again", maxBuffered: 64 * mib,
+			name: "20,000 brokers", words: "4 ordinary clients read Metadata that names 20,000 brokers, again and again after a second", maxBuffered: 64 * mib,
 			broker: script{asked: metadata(largeClient), brokers: 20_000}, relayed: true, ordinary: true, run: largeResponses(4),
 		},
 		{
@@ -191,7 +191,7 @@ func pendingUploads(n, partitions int, pause time.Duration) func(context.Context
 
 // largeResponses asks for the large response again and again.
 func largeResponses(n int) func(context.Context, *scene) {
-	return func(ctx context.Context, s *scene) { s.askAgain(ctx, n, s.attack.broker.asked, 200*time.Millisecond) }
+	return func(ctx context.Context, s *scene) { s.askAgain(ctx, n, s.attack.broker.asked, time.Second) }
 }
 
 // askAgain sends a request again and again, and reads each response to its end.
