@@ -71,6 +71,10 @@ func rooms() []room {
 			others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"},
 		},
 		{
+			folder: "loadtest/oldbrokers", ours: []string{"cache/tiered", "upstream", "loadtest"}, // the reader beside the broker's memory
+			others: []string{franz},
+		},
+		{
 			folder: "cmd/loadtest", ours: []string{"loadtest"}, // the harness is a client of the product, as users are
 			others: []string{franz, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
 		},

@@ -13,17 +13,27 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
 
-// The versions that the tests run. Older ones lack the -6 timestamp: 3.9 ends
-// ListOffsets at version 9, 4.0 and 4.1 at 10. Kafka43 is native and the oracle.
+// The versions that the tests run. Older ones lack the -6 timestamp: 3.6 to 3.8 end
+// ListOffsets at version 8, where -5 is missing too, 3.9 at 9, 4.0 and 4.1 at 10. Kafka43
+// is native and the oracle.
 const (
+	Kafka36 = "3.6.2"
+	Kafka37 = "3.7.2"
+	Kafka38 = "3.8.1"
 	Kafka39 = "3.9.1"
 	Kafka41 = "4.1.1"
 	Kafka43 = "4.3.0"
 )
+
+// withoutLatestTiered says that the brokers have no -5 (KIP-1005, Kafka 3.9).
+func (c *Cluster) withoutLatestTiered() bool {
+	return slices.Contains([]string{Kafka36, Kafka37, Kafka38}, c.jars.Version)
+}
 
 // CacheEnv names the environment variable that moves the cache of jars elsewhere.
 const CacheEnv = "TIERGATE_KAFKA_CACHE"

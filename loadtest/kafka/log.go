@@ -342,13 +342,27 @@ func (k Lookups) String() string {
 	return fmt.Sprintf("-2: %v, -4: %v, -5: %v, -1: %v", k.Start, k.Local, k.Tiered, k.Last)
 }
 
-// Lookups asks the leader, as a consumer that reads uncommitted records.
+// Lookups asks the leader, as a consumer that reads uncommitted records. Where the broker
+// has no -5 (Kafka 3.6 to 3.8), Tiered is what the folder of the remote storage holds.
 func (l *Log) Lookups(ctx context.Context) (Lookups, error) {
 	var k Lookups
+	old := l.cluster.withoutLatestTiered()
+	if old {
+		d, err := l.Disk()
+		if err != nil {
+			return Lookups{}, err
+		}
+		if k.Tiered = NoPosition; d.HighestUploaded() >= 0 {
+			k.Tiered = l.EpochOf(d.HighestUploaded())
+		}
+	}
 	for _, ask := range []struct {
 		timestamp int64
 		into      *Position
 	}{{EarliestLocalTimestamp, &k.Local}, {EarliestTimestamp, &k.Start}, {LatestTieredTimestamp, &k.Tiered}, {LatestTimestamp, &k.Last}} {
+		if old && ask.timestamp == LatestTieredTimestamp {
+			continue
+		}
 		of, err := l.cluster.ListOffsets(ctx, []string{l.Topic}, []int32{0}, ask.timestamp)
 		if err != nil {
 			return Lookups{}, err
@@ -384,4 +398,32 @@ func deref(s *string) string {
 		return "no message"
 	}
 	return *s
+}
+
+// DeleteTopic deletes a topic, and waits until the broker knows it no more.
+func (c *Cluster) DeleteTopic(ctx context.Context, topic string) error {
+	cl, err := c.own()
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	req.TimeoutMillis = 30_000
+	t := kmsg.NewDeleteTopicsRequestTopic()
+	t.Topic = kmsg.StringPtr(topic)
+	req.TopicNames, req.Topics = []string{topic}, append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return fmt.Errorf("delete topic %s: %w", topic, err)
+	}
+	for _, t := range resp.Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return fmt.Errorf("delete topic %s: %w (%s)", topic, err, deref(t.ErrorMessage))
+		}
+	}
+	return Poll(ctx, "the end of topic "+topic, func(ctx context.Context) error {
+		if _, _, err := c.LeaderEpoch(ctx, topic); err == nil {
+			return errNotYet
+		}
+		return nil
+	})
 }

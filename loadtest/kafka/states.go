@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -137,6 +138,10 @@ func tiered(others map[string]string) map[string]string {
 	return configs
 }
 
+// TieredTopic returns the configs of a tiered topic with the smallest segments that every
+// version allows.
+func TieredTopic() map[string]string { return tiered(nil) }
+
 // rolledByTime returns the configs of a tiered topic whose segments end where the test
 // says roll.
 func rolledByTime() map[string]string {
@@ -147,6 +152,14 @@ func rolledByTime() map[string]string {
 // epochs within what is pending, open transactions, deletions where nothing is uploaded.
 func LogStates() []LogState {
 	return append(vectorStates(), moreStates()...)
+}
+
+// LogStatesWithoutKIP950 returns those of LogStates that brokers of Kafka 3.6 to 3.8 can be
+// brought into: copying or remote storage cannot be switched off there.
+func LogStatesWithoutKIP950() []LogState {
+	return slices.DeleteFunc(LogStates(), func(s LogState) bool {
+		return s.Name == RemoteStorageSwitchedOff || s.Name == CopyingSwitchedOff
+	})
 }
 
 // vectorStates are the rows of the table. Records are deleted in the last stage, since the

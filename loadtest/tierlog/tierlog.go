@@ -112,6 +112,9 @@ type Log struct {
 	leaderEpoch      int32
 	leaderEpochStart int64
 	epochs           []entry
+
+	// tiered has, of each epoch that ever uploaded, the highest offset; by epoch.
+	tiered []EpochStart
 }
 
 // New returns an empty log whose broker has become leader with the given epoch, of a
@@ -132,6 +135,7 @@ func New(leaderEpoch int32) *Log {
 func (l *Log) Clone() *Log {
 	c := *l
 	c.epochs = slices.Clone(l.epochs)
+	c.tiered = slices.Clone(l.tiered)
 	return &c
 }
 
@@ -253,8 +257,52 @@ func (l *Log) Upload(endOffset int64) {
 	if l.remote != Enabled || !l.copying || endOffset < l.logStart || endOffset <= l.highestRemote {
 		return
 	}
+	for i, e := range l.epochs {
+		last := endOffset
+		if i+1 < len(l.epochs) {
+			last = min(last, l.epochs[i+1].start-1)
+		}
+		if e.start <= last && last > l.uploaded {
+			l.noteTiered(e.epoch, last)
+		}
+	}
 	l.highestRemote = endOffset
 	l.uploaded = max(l.uploaded, endOffset)
+}
+
+// noteTiered keeps the highest offset that an epoch uploaded.
+func (l *Log) noteTiered(epoch int32, last int64) {
+	for i := range l.tiered {
+		if l.tiered[i].Epoch == epoch {
+			l.tiered[i].Offset = max(l.tiered[i].Offset, last)
+			return
+		}
+	}
+	l.tiered = append(l.tiered, EpochStart{Epoch: epoch, Offset: last})
+}
+
+// Tiered returns, of each epoch that ever uploaded something, the highest offset, by
+// epoch: what the topic __remote_log_metadata holds of the log.
+func (l *Log) Tiered() []EpochStart { return slices.Clone(l.tiered) }
+
+// LearnTiered makes the leader know what RemoteLogManager.findHighestRemoteOffset of Kafka
+// 3.7 to 4.3 finds in the remote log metadata: the highest offset of the newest epoch of its
+// own log that uploaded something, at most the last one of that epoch.
+func (l *Log) LearnTiered() {
+	l.highestRemote = noOffset
+	for i := len(l.epochs) - 1; i >= 0; i-- {
+		for _, up := range l.tiered {
+			if up.Epoch != l.epochs[i].epoch {
+				continue
+			}
+			last := l.logEnd - 1
+			if i+1 < len(l.epochs) {
+				last = l.epochs[i+1].start - 1
+			}
+			l.highestRemote = min(up.Offset, last)
+			return
+		}
+	}
 }
 
 // StopCopying is remote.log.copy.disable=true: nothing more is uploaded, and after a

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oldbrokers
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"tiergate/loadtest/kafka"
+	"tiergate/upstream"
+)
+
+// versions are what the tests run: the newest without -5, and the oldest with tiered
+// storage.
+var versions = flag.String("versions", kafka.Kafka38+","+kafka.Kafka36, "versions of Kafka, comma-separated")
+
+// bench is one broker whose memory can be read, and a reader of its metadata topic.
+type bench struct {
+	cluster *kafka.Cluster
+	reader  *upstream.Cluster
+	debug   int // port
+
+	comparisons int
+	refilled    int // Kafka 3.6: differences of the log's field, which is not refilled after a restart
+	different   int
+}
+
+func newBench(t *testing.T, version string) *bench {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a -short run starts no real Kafka brokers; run without -short, with a JDK 17+ and Maven")
+	}
+	ports, err := kafka.FreePorts(1)
+	must(t, err)
+	b := &bench{debug: ports[0]}
+	b.cluster = kafka.Start(t, kafka.Options{
+		Version: version, TieredStorage: kafka.TieredStorageOn, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
+		JVM: []string{kafka.PeekJVM(b.debug)},
+	})
+	b.reader, err = upstream.New(upstream.Options{
+		BootstrapServers: b.cluster.BootstrapServers(), TieredOffsets: upstream.TieredOffsetsFromMetadataTopic,
+		Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
+	})
+	must(t, err)
+	b.reader.Start(t.Context())
+	t.Cleanup(b.reader.Close)
+	return b
+}
+
+// compare compares every partition of the user's topics at rest. A broker comes to rest by
+// itself: a difference must stay over five tries.
+func (b *bench) compare(t *testing.T, ctx context.Context, state string) {
+	t.Helper()
+	began := time.Now()
+	var found []string
+	n, refilled := 0, 0
+	for range 5 {
+		memory, err := kafka.Peek(ctx, b.debug)
+		if err != nil { // objects may go while they are looked at
+			found = []string{err.Error()}
+			continue
+		}
+		conn, err := kafka.Dial(ctx, b.cluster.Node(1).Address(), "compare")
+		must(t, err)
+		found, n, refilled = nil, 0, 0
+		for _, m := range memory {
+			if strings.HasPrefix(m.Topic, "__") {
+				continue
+			}
+			n++
+			difference, late := b.difference(ctx, conn, m)
+			if difference != "" {
+				found = append(found, difference)
+			}
+			refilled += late
+		}
+		conn.Close()
+		if len(found) == 0 {
+			break
+		}
+	}
+	b.comparisons += n
+	b.refilled += refilled
+	b.different += len(found)
+	for _, difference := range found {
+		t.Errorf("%s: %s", state, difference)
+	}
+	t.Logf("%s: Kafka %s: %d partitions compared, %d different, %d with a field not refilled, %v", state, b.cluster.Jars().Version, n, len(found), refilled, time.Since(began).Round(time.Millisecond))
+}
+
+// difference compares one partition. late is 1 where the log's field of Kafka 3.6 is -1
+// although the copy task knows better: only the next copy fills it.
+func (b *bench) difference(ctx context.Context, conn *kafka.Conn, m kafka.TieredInMemory) (difference string, late int) {
+	want := m.Log
+	if b.cluster.Jars().Version == kafka.Kafka36 && m.Task != nil {
+		if want = *m.Task; m.Log == -1 && want != -1 {
+			late = 1
+		}
+	}
+	got, err := derive(ctx, conn, b.reader, m.Topic, upstream.TopicPartition{TopicID: m.TopicID, Partition: m.Partition})
+	if err != nil || got != want {
+		return fmt.Sprintf("%s-%d: derived %d (%v), the broker has %d", m.Topic, m.Partition, got, err, want), late
+	}
+	return "", late
+}
+
+func eachVersion(t *testing.T, f func(*testing.T, string)) {
+	for version := range strings.SplitSeq(*versions, ",") {
+		t.Run(version, func(t *testing.T) { f(t, version) })
+	}
+}
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oldbrokers
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tiergate/loadtest/kafka"
+	"tiergate/upstream"
+)
+
+// derive returns the highest tiered offset of a partition of a tiered topic, from what the
+// reader knows and from requests to the leader, one at a time.
+func derive(ctx context.Context, conn *kafka.Conn, reader *upstream.Cluster, topic string, p upstream.TopicPartition) (int64, error) {
+	start, err := listOffset(ctx, conn, topic, p.Partition, kafka.EarliestTimestamp)
+	if err != nil {
+		return 0, err
+	}
+	last, err := listOffset(ctx, conn, topic, p.Partition, kafka.LatestTimestamp)
+	if err != nil {
+		return 0, err
+	}
+	if err := reader.AwaitTiered(ctx, []upstream.TopicPartition{p}); err != nil {
+		return 0, fmt.Errorf("%w; %w", err, reader.TieredOffsetsReady())
+	}
+	highest, known := reader.HighestTiered(p)
+	if !known || highest.Cut {
+		return 0, fmt.Errorf("%s-%d is not known", topic, p.Partition)
+	}
+	for _, e := range highest.Epochs {
+		if e.Epoch > last.Epoch {
+			continue
+		}
+		epoch, end, err := epochEnd(ctx, conn, topic, p.Partition, e.Epoch)
+		if err != nil {
+			return 0, err
+		}
+		if epoch == e.Epoch && (end > start.Offset || epoch == last.Epoch) {
+			return min(e.Offset, end-1), nil
+		}
+	}
+	return -1, nil
+}
+
+func listOffset(ctx context.Context, conn *kafka.Conn, topic string, partition int32, timestamp int64) (kafka.Position, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.Version = 8
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic = topic
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Partition, p.Timestamp = partition, timestamp
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	resp, err := conn.Request(ctx, req)
+	if err != nil {
+		return kafka.Position{}, err
+	}
+	got := resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+	return kafka.Position{Offset: got.Offset, Epoch: got.LeaderEpoch}, kerr.ErrorForCode(got.ErrorCode)
+}
+
+func epochEnd(ctx context.Context, conn *kafka.Conn, topic string, partition, leaderEpoch int32) (epoch int32, end int64, err error) {
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.Version, req.ReplicaID = 4, -1
+	t := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	t.Topic = topic
+	p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	p.Partition, p.CurrentLeaderEpoch, p.LeaderEpoch = partition, -1, leaderEpoch
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	resp, err := conn.Request(ctx, req)
+	if err != nil {
+		return 0, 0, err
+	}
+	got := resp.(*kmsg.OffsetForLeaderEpochResponse).Topics[0].Partitions[0]
+	return got.LeaderEpoch, got.EndOffset, kerr.ErrorForCode(got.ErrorCode)
+}
+
+// must ends the test when there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
