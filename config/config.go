@@ -247,6 +247,9 @@ const (
 	PendingUploadAuto PendingUpload = "auto"
 	// PendingUploadAlways answers -6 before native brokers too; for tests.
 	PendingUploadAlways PendingUpload = "always"
+	// PendingUploadMetadataTopic is auto, and makes -5 and -6 from the topic
+	// __remote_log_metadata in front of brokers that have neither (Kafka 3.6 to 3.8).
+	PendingUploadMetadataTopic PendingUpload = "metadata_topic"
 	// PendingUploadOff leaves ListOffsets alone.
 	PendingUploadOff PendingUpload = "off"
 )

@@ -306,9 +306,9 @@ func TestTypeFaults(t *testing.T) {
 	f("upstream: [kafka-0:9092]\n"+strings.SplitAfterN(issue3, "\n", 3)[2],
 		`f:1:11: upstream: is a list; wanted a mapping with the keys bootstrap_servers, metadata_refresh, hosts, tls, sasl, send_proxy_protocol`)
 	f(with(t, "earliest_pending_upload: auto", "earliest_pending_upload: on"),
-		`f:8:26: earliest_pending_upload: "on" is not known; wanted auto, always or off`)
+		`f:8:26: earliest_pending_upload: "on" is not known; wanted auto, metadata_topic, always or off`)
 	f(with(t, "earliest_pending_upload: auto", "earliest_pending_upload: false"),
-		`f:8:26: earliest_pending_upload: false is a truth value; wanted auto, always or off`)
+		`f:8:26: earliest_pending_upload: false is a truth value; wanted auto, metadata_topic, always or off`)
 	f(with(t, `"127.0.0.1:9644"`, `9644`), `f:10:12: admin.address: 9644 is a number; wanted host:port, such as "kafka-0:9092"`)
 	f(with(t, `name: clients`, `name: 9192`),
 		`f:4:11: listeners[0].name: 9192 is a number; wanted letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`)
@@ -599,7 +599,7 @@ tls: {}
 			`host:port of every node, and cannot connect to a wildcard`,
 		`f:8:11: listeners[1].name: "clients" is the name of listeners[0] already (line 4); wanted a name of its own`,
 		`f:9:30: listeners[1].direct["0.0.0.0:9092"]: "kafka-0" has no port; wanted host:port, such as "kafka-0:9092"`,
-		`f:10:26: earliest_pending_upload: "sometimes" is not known; wanted auto, always or off`,
+		`f:10:26: earliest_pending_upload: "sometimes" is not known; wanted auto, metadata_topic, always or off`,
 		`f:11:26: limits.max_held_bytes: "32" is less than 64KiB, which not even Metadata of a small cluster fits in; `+
 			`wanted a number of bytes, such as 33554432 or 32MiB (KiB, MiB and GiB are known)`,
 		`f:11:44: limits.dial_timeout: 10 is a number; wanted a time above zero with its unit, such as 500ms, 10s or 5m`,

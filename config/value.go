@@ -273,10 +273,10 @@ func (s *Size) parse(text string) error {
 	return nil
 }
 
-func (*PendingUpload) wanted() string { return "auto, always or off" }
+func (*PendingUpload) wanted() string { return "auto, metadata_topic, always or off" }
 
 func (p *PendingUpload) parse(text string) error {
-	return parseOneOf(p, text, PendingUploadAuto, PendingUploadAlways, PendingUploadOff)
+	return parseOneOf(p, text, PendingUploadAuto, PendingUploadMetadataTopic, PendingUploadAlways, PendingUploadOff)
 }
 
 func (*LogLevel) wanted() string { return "debug, info, warn or error" }

@@ -21,7 +21,7 @@ type lookup struct {
 	// waiting is the client's request while the broker's versions are asked for.
 	waiting []byte
 	// machine makes the -6 answer once they are known.
-	machine *pendingupload.Machine
+	machine pendingupload.Exchange
 	// size is what the lookup takes in the account of memory.
 	size int64
 	// heard is when the broker responded last, for LookupTimeout.
@@ -42,7 +42,7 @@ const apiVersionsKey = 18
 func (s *session) listOffsets(frame []byte) ([]byte, error) {
 	var step rewrite.Step
 	var out []byte
-	var machine *pendingupload.Machine
+	var machine pendingupload.Exchange
 	id, size := codec.RequestCorrelationID(frame), len(frame)
 	return s.work(&s.requests, size, func() (err error) {
 		if step, out, machine, err = s.talk.ListOffsets(frame); err != nil {
@@ -177,10 +177,13 @@ func (s *session) proceed() ([]byte, error) {
 				s.resolveVerdicts(m.Topics())
 				return nil, nil
 			}
+		case pendingupload.AwaitUploaded:
+			s.resolveUploads(m.(*pendingupload.Older)) // the only one that waits for it
+			return nil, nil
 		case pendingupload.Done:
 			s.lookup = nil
 			s.serve()
-			s.report(m.Report())
+			s.report(m)
 			return m.Response(), nil
 		}
 	}
@@ -202,7 +205,7 @@ func (s *session) sendLookups() {
 }
 
 // cachedVerdicts gives the machine its verdicts when all are known already.
-func (s *session) cachedVerdicts(m *pendingupload.Machine) bool {
+func (s *session) cachedVerdicts(m pendingupload.Exchange) bool {
 	known := map[string]bool{}
 	for _, topic := range m.Topics() {
 		enabled, ok := s.endpoint.Verdicts.CachedRemoteStorage(topic)
@@ -232,6 +235,34 @@ func (s *session) resolveVerdicts(topics []string) {
 
 // resolved is the end of resolveVerdicts.
 func (s *session) resolved(known map[string]bool, err error) {
+	s.resume(err, func() error {
+		s.lookup.machine.Verdicts(verdictsOf(known))
+		return nil
+	})
+}
+
+// resolveUploads finds out off the loop what is uploaded.
+func (s *session) resolveUploads(m *pendingupload.Older) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.VerdictTimeout)
+	wanted, again := m.Wanted()
+	resolve := s.endpoint.Uploads.ResolveUploads
+	if again {
+		resolve = s.endpoint.Uploads.ResolveCurrentUploads
+	}
+	s.loop.server.background(func() {
+		defer cancel()
+		var known []pendingupload.Uploaded
+		err := s.loop.server.recovered(func() error {
+			known = resolve(ctx, wanted)
+			return nil
+		})
+		s.loop.post(func() { s.loop.guard(s, func() { s.resume(err, func() error { return m.Take(known) }) }) })
+	})
+}
+
+// resume gives the machine what was found out off the loop, and goes on. err is that of
+// finding it out.
+func (s *session) resume(err error, give func() error) {
 	switch {
 	case s.state == stateEnded || s.lookup == nil:
 		return
@@ -243,8 +274,10 @@ func (s *session) resolved(known map[string]bool, err error) {
 		s.end(reasonPanic, err)
 		return
 	}
-	s.lookup.machine.Verdicts(verdictsOf(known))
-	out, err := s.proceed()
+	var out []byte
+	if err = give(); err == nil {
+		out, err = s.proceed()
+	}
 	if err != nil {
 		s.end(reasonOf(err), err)
 		return
@@ -269,8 +302,12 @@ func verdictsOf(known map[string]bool) func(string) pendingupload.RemoteStorage 
 }
 
 // report counts an answered request and passes on what it proved.
-func (s *session) report(r pendingupload.Report) {
+func (s *session) report(m pendingupload.Exchange) {
+	r := m.Report()
 	s.loop.count.lookup(r)
+	if older, ok := m.(*pendingupload.Older); ok {
+		s.loop.count.unknownUploads += uint64(older.UnknownUploads())
+	}
 	s.talk.PendingUploadAnswered(r)
 	if len(r.Tiered) > 0 {
 		s.endpoint.Verdicts.ObserveRemoteStorage(r.Tiered)

@@ -21,19 +21,20 @@ type counts struct {
 	// By endpoint.
 	opened, ended, unmapped []uint64
 
-	reasons       [reasonCount]uint64
-	requests      [maxKeys]uint64
-	unknown       uint64
-	requestBytes  uint64
-	responseBytes uint64
-	lookups       uint64
-	asks          uint64
-	epochRounds   uint64
-	answered      uint64
-	empty         uint64
-	failed        uint64
-	unknownTopics uint64
-	memoryWaits   uint64
+	reasons        [reasonCount]uint64
+	requests       [maxKeys]uint64
+	unknown        uint64
+	requestBytes   uint64
+	responseBytes  uint64
+	lookups        uint64
+	asks           uint64
+	epochRounds    uint64
+	answered       uint64
+	empty          uint64
+	failed         uint64
+	unknownTopics  uint64
+	unknownUploads uint64
+	memoryWaits    uint64
 	// pipes is how many more are open than at the last tick.
 	pipes       int
 	pipesMissed uint64
@@ -78,6 +79,7 @@ type metrics struct {
 	rounds     prometheus.Counter
 	partitions *prometheus.CounterVec
 	unknown    prometheus.Counter
+	unuploaded prometheus.Counter
 	refused    *prometheus.CounterVec
 	delayed    prometheus.Counter
 	buffered   prometheus.GaugeFunc
@@ -109,6 +111,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		asks:       prometheus.NewCounter(counter("pending_upload_asks_total", "Requests sent to brokers to answer -6.")),
 		rounds:     prometheus.NewCounter(counter("pending_upload_epoch_rounds_total", "OffsetForLeaderEpoch requests among the asks.")),
 		partitions: prometheus.NewCounterVec(counter("pending_upload_partitions_total", "Partitions asked for -6, by outcome: offset, none (-1), error."), []string{"outcome"}),
+		unuploaded: prometheus.NewCounter(counter("pending_upload_unknown_uploads_total", "Partitions answered -1 because it is not known what is uploaded of them (earliest_pending_upload: metadata_topic).")),
 		unknown:    prometheus.NewCounter(counter("pending_upload_unknown_verdicts_total", "Partitions answered -1 because it is not known whether their topic has remote storage on.")),
 	}
 	m.refused = prometheus.NewCounterVec(counter("connections_refused_total", "Client connections that got no session: a limit, or a failed handshake."), []string{"reason"})
@@ -164,7 +167,7 @@ func (m *metrics) touch() {
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
-		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.refused, m.delayed, m.buffered,
+		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.unuploaded, m.refused, m.delayed, m.buffered,
 		m.handshakes, m.pending, m.unaccepted, m.pipes, m.unspliced, m.waits, m.waiting,
 	}
 }
@@ -223,6 +226,7 @@ func (m *metrics) add(c *counts) {
 	m.partitions.WithLabelValues("none").Add(float64(c.empty))
 	m.partitions.WithLabelValues("error").Add(float64(c.failed))
 	m.unknown.Add(float64(c.unknownTopics))
+	m.unuploaded.Add(float64(c.unknownUploads))
 	m.pipes.Add(float64(c.pipes))
 	m.unspliced.Add(float64(c.pipesMissed))
 	m.waits.Add(float64(c.memoryWaits))

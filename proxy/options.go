@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tiergate/rewrite"
+	"tiergate/rewrite/pendingupload"
 )
 
 // Dial opens the broker side of a session. It is called off the loops, may block
@@ -36,6 +37,17 @@ type Verdicts interface {
 	// ObserveRemoteStorage is told of topics that a broker's -5 answer proved tiered.
 	// It never blocks: loops call it.
 	ObserveRemoteStorage(topics []string)
+}
+
+// Uploads tells what is uploaded of partitions, where brokers have no -5. Both methods
+// return one element for each partition, block until ctx ends at the most, and are called
+// off the loops, concurrently.
+type Uploads interface {
+	rewrite.Uploads
+	// ResolveUploads returns what is known. It may be some seconds old.
+	ResolveUploads(ctx context.Context, of []pendingupload.Partition) []pendingupload.Uploaded
+	// ResolveCurrentUploads returns what was known to the brokers at the time of the call.
+	ResolveCurrentUploads(ctx context.Context, of []pendingupload.Partition) []pendingupload.Uploaded
 }
 
 // Endpoint is one address that the proxy listens on.
@@ -72,6 +84,8 @@ type Endpoint struct {
 	Rules rewrite.Rules
 	// Verdicts are those of the endpoint's cluster. Required unless Rules have -6 off.
 	Verdicts Verdicts
+	// Uploads are those of the endpoint's cluster; nil leaves brokers without -5 alone.
+	Uploads Uploads
 }
 
 // Options configure a Server. Zero values mean the defaults that New fills in.

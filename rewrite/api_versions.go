@@ -18,6 +18,10 @@ const (
 	listOffsetsTimeout = 10
 	// listOffsetsTiered knows -5 (KIP-1005).
 	listOffsetsTiered = 9
+	// listOffsetsLocal knows -4 (KIP-405), and is where Kafka 3.6 to 3.8 end.
+	listOffsetsLocal = 8
+	// metadataAsked is the version that topic ids are asked at.
+	metadataAsked = 12
 	// offsetForLeaderEpochAsked is the version that epoch look-ups are sent at.
 	offsetForLeaderEpochAsked = 4
 )
@@ -39,6 +43,9 @@ const (
 	// SupportNone: ListOffsets ends below 9 (Kafka 3.8 and earlier), so there is no -5
 	// to make the answer from.
 	SupportNone
+	// SupportMetadataTopic: ListOffsets ends at 8 (Kafka 3.6 to 3.8), and what is uploaded is
+	// read from the topic __remote_log_metadata.
+	SupportMetadataTopic
 )
 
 // String returns the name that logs and metrics use.
@@ -50,6 +57,8 @@ func (s Support) String() string {
 		return "native"
 	case SupportNone:
 		return "none"
+	case SupportMetadataTopic:
+		return "metadata_topic"
 	case SupportUnknown:
 		return "unknown"
 	}
@@ -104,9 +113,11 @@ func (v *Conversation) Learn(version int16, frame []byte) error {
 // learn keeps what the rows of a success answer say.
 func (v *Conversation) learn(rows []versionRow) {
 	v.broker = brokerVersions{support: SupportNone}
-	epochs := false
+	epochs, ids := false, false
 	for _, r := range rows {
 		switch r.key {
+		case keyMetadata:
+			ids = r.min <= metadataAsked && r.max >= metadataAsked
 		case keyListOffsets:
 			v.broker.listOffsets = r.max
 		case keyOffsetForLeaderEpoch:
@@ -118,6 +129,8 @@ func (v *Conversation) learn(rows []versionRow) {
 		v.broker.support = SupportNative
 	case v.broker.listOffsets >= listOffsetsTiered && epochs:
 		v.broker.support = SupportSynthesised
+	case v.broker.listOffsets == listOffsetsLocal && epochs && ids && v.rules.Uploads != nil:
+		v.broker.support = SupportMetadataTopic
 	}
 }
 
@@ -153,7 +166,7 @@ func (v *Conversation) apiVersions(version int16, frame []byte) ([]byte, error) 
 // a feature test.
 func (v *Conversation) offered(r versionRow) (top int16, keep bool) {
 	if r.key == keyListOffsets {
-		if v.rules.PendingUpload != PendingUploadOff && v.broker.support == SupportSynthesised {
+		if v.rules.PendingUpload != PendingUploadOff && v.makesPendingUpload() {
 			return listOffsetsPendingUpload, true
 		}
 		return r.max, true
@@ -163,4 +176,16 @@ func (v *Conversation) offered(r versionRow) (top int16, keep bool) {
 		return r.max, true
 	}
 	return b.known, b.known >= r.min
+}
+
+// makesPendingUpload says whether -6 can be answered now in front of a broker without it.
+func (v *Conversation) makesPendingUpload() bool {
+	switch v.broker.support {
+	case SupportSynthesised:
+		return true
+	case SupportMetadataTopic:
+		return v.rules.Uploads.UploadsReady()
+	case SupportUnknown, SupportNative, SupportNone:
+	}
+	return false
 }

@@ -82,8 +82,12 @@ func (v *Conversation) Request(key, version int16) (request, response Treatment,
 // listOffsetsTreatment says which ListOffsets requests must be looked into.
 func (v *Conversation) listOffsetsTreatment(version int16) Treatment {
 	switch {
-	case v.rules.PendingUpload == PendingUploadOff,
-		version < listOffsetsTimeout || version > listOffsetsPendingUpload:
+	case v.rules.PendingUpload == PendingUploadOff, version > listOffsetsPendingUpload:
+		return Opaque
+	case v.rules.Uploads != nil && version >= listOffsetsTiered &&
+		(v.broker.support == SupportMetadataTopic || v.broker.support == SupportUnknown):
+		return Hold
+	case version < listOffsetsTimeout:
 		return Opaque
 	case v.broker.support == SupportNone,
 		v.broker.support == SupportNative && v.rules.PendingUpload == PendingUploadAuto,
@@ -118,7 +122,7 @@ func (v *Conversation) PendingUploadAnswered(r pendingupload.Report) {
 // ListOffsets decides about a whole ListOffsets request that Request said to hold. It
 // may change frame in place; for Forward the returned slice, of the same array, is
 // what the broker gets. For Answer the machine is returned and keeps its own copy.
-func (v *Conversation) ListOffsets(frame []byte) (Step, []byte, *pendingupload.Machine, error) {
+func (v *Conversation) ListOffsets(frame []byte) (Step, []byte, pendingupload.Exchange, error) {
 	version := codec.RequestVersion(frame)
 	if v.broker.support == SupportUnknown {
 		return AskVersions, frame, nil, nil
@@ -129,6 +133,10 @@ func (v *Conversation) ListOffsets(frame []byte) (Step, []byte, *pendingupload.M
 	r, err := pendingupload.ParseRequest(frame)
 	if err != nil {
 		return Forward, frame, nil, err
+	}
+	if v.broker.support == SupportMetadataTopic && r.AsksTiered() {
+		m, err := pendingupload.NewOlder(r)
+		return Answer, nil, m, err
 	}
 	if r.PendingUpload > 0 && version >= listOffsetsPendingUpload {
 		m, err := pendingupload.New(r, min(v.broker.listOffsets, listOffsetsTimeout), v.plan)

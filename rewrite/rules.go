@@ -70,11 +70,20 @@ type Nodes interface {
 	ObserveNodes(named []Node)
 }
 
+// Uploads says whether it is known what is uploaded, for brokers that have no -5. Never
+// blocks: loops call it.
+type Uploads interface {
+	UploadsReady() bool
+}
+
 // Rules say how the sessions of one endpoint treat requests and responses. They are
 // immutable once in use.
 type Rules struct {
 	// PendingUpload is the mode of the -6 answer.
 	PendingUpload PendingUpload
+	// Uploads makes -5 and -6 in front of brokers whose ListOffsets ends at 8 (Kafka 3.6 to
+	// 3.8), unless PendingUpload is off. Nil leaves such brokers alone.
+	Uploads Uploads
 	// Addresses rewrites broker addresses; nil (direct mode) leaves them alone.
 	Addresses Addresses
 	// Unmapped is what becomes of nodes that Addresses has no address for.

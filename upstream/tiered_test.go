@@ -329,3 +329,57 @@ func TestTieredOffsetsOverLeadersThatMoveAndConnectionsThatBreak(t *testing.T) {
 	}
 	wantCounted(t, registry, "tiergate_upstream_tiered_reader_restarts_total", map[string]float64{})
 }
+
+func TestCheckTieredOffsets(t *testing.T) {
+	check := func(m *metadataLog, want string) {
+		t.Helper()
+		c := newTestCluster(t, Options{BootstrapServers: m.ListenAddrs()}, time.Now)
+		if err := c.BrokerList(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(c.CheckTieredOffsets(testContext(t))); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	check(newMetadataLog(t), "[there is no topic __remote_log_metadata: tiered storage is off in the brokers, or another RemoteLogMetadataManager is in use]")
+	m := newMetadataLog(t, withTopic())
+	m.write(t, uploaded(1, 9), tierlog.CopySegmentStarted, tierlog.CopySegmentFinished)
+	check(m, "[]")
+	m.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		m.KeepControl()
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		for _, topic := range req.(*kmsg.MetadataRequest).Topics {
+			t := kmsg.NewMetadataResponseTopic()
+			t.Topic, t.ErrorCode = topic.Topic, kerr.TopicAuthorizationFailed.Code
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp, nil, len(resp.Topics) > 0
+	})
+	check(m, "[__remote_log_metadata may not be read: grant READ on it to the service client (client id tiergate)]")
+
+	custom := newMetadataLog(t, withTopic(), kfake.NumBrokers(1))
+	custom.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		custom.KeepControl()
+		resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		r := kmsg.NewDescribeConfigsResponseResource()
+		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBroker, "0"
+		config := kmsg.NewDescribeConfigsResponseResourceConfig()
+		config.Name, config.Value = metadataManagerClass, kmsg.StringPtr("com.example.Manager")
+		r.Configs = append(r.Configs, config)
+		resp.Resources = append(resp.Resources, r)
+		return resp, nil, true
+	})
+	check(custom, "[node 0 has remote.log.metadata.manager.class.name=com.example.Manager: what is uploaded is not in the topic __remote_log_metadata; "+
+		"only org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager writes it]")
+
+	short := newMetadataLog(t, withTopic())
+	short.write(t, uploaded(1, 9), tierlog.CopySegmentStarted, tierlog.CopySegmentFinished)
+	home := tiered.MetadataPartition(tiered.UUID{1}, 0, metadataPartitions)
+	to := kadm.Offsets{}
+	to.Add(kadm.Offset{Topic: remoteLogMetadata, Partition: home, At: 1})
+	if _, err := kadm.NewClient(short.client).DeleteRecords(testContext(t), to); err != nil {
+		t.Fatal(err)
+	}
+	check(short, fmt.Sprintf("[partition %d of __remote_log_metadata: the topic begins at offset 1: "+
+		"a finite retention (remote.log.metadata.topic.retention.ms) has removed records]", home))
+}

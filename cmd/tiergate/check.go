@@ -99,6 +99,8 @@ type brokers struct {
 	direct map[string]upstream.Capability
 	// listErr is why the cluster gave no list of its brokers.
 	listErr error
+	// tiered is what keeps tiergate from knowing what is uploaded, for brokers without -5.
+	tiered []error
 }
 
 func askBrokers(ctx context.Context, cfg *config.Config, of cluster) brokers {
@@ -114,7 +116,19 @@ func askBrokers(ctx context.Context, cfg *config.Config, of cluster) brokers {
 			}
 		}
 	}
+	if found.readsMetadataTopic() {
+		found.tiered = of.brokers.CheckTieredOffsets(ctx)
+	}
 	return found
+}
+
+// readsMetadataTopic says whether a broker's -5 and -6 are made from the topic
+// __remote_log_metadata.
+func (b brokers) readsMetadataTopic() bool {
+	return slices.ContainsFunc(b.rows(), func(r brokerRow) bool {
+		who, _ := verdict(r.Capability, b.EarliestPendingUpload)
+		return who == answersSynthesised && r.ListOffsetsMax == listOffsetsLocal
+	})
 }
 
 // known returns the nodes of the cluster's list in the form of the node map.
@@ -160,11 +174,14 @@ func verdict(c upstream.Capability, mode config.PendingUpload) (answerer, string
 		return answersNobody, "it does not offer ListOffsets at all: is it a Kafka broker?"
 	case c.ListOffsetsMax < listOffsetsLocal:
 		return answersNobody, fmt.Sprintf("its ListOffsets ends at version %d: it is older than tiered storage (Kafka 3.6)", c.ListOffsetsMax)
-	case c.ListOffsetsMax < listOffsetsTiered:
+	case c.ListOffsetsMax < listOffsetsTiered && mode != config.PendingUploadMetadataTopic:
 		return answersNobody, fmt.Sprintf("its ListOffsets ends at version %d (Kafka 3.6 to 3.8): it does not know -5 (latest tiered offset), "+
-			"from which -6 is made; Kafka 3.9 is the first that does", c.ListOffsetsMax)
+			"from which -6 is made; Kafka 3.9 is the first that does. With earliest_pending_upload: metadata_topic tiergate makes both "+
+			"from the topic __remote_log_metadata", c.ListOffsetsMax)
 	case c.OffsetForLeaderEpochMax < offsetForLeaderEpochUsed:
 		return answersNobody, "it does not offer OffsetForLeaderEpoch version 4, which tells the epoch of the answer"
+	case c.ListOffsetsMax < listOffsetsTiered:
+		return answersSynthesised, fmt.Sprintf("its ListOffsets ends at version %d; tiergate makes -5 and -6 from the topic __remote_log_metadata", c.ListOffsetsMax)
 	case c.ListOffsetsMax >= listOffsetsPendingUpload:
 		return answersSynthesised, "earliest_pending_upload is always; the broker knows -6 itself"
 	default:
@@ -405,6 +422,9 @@ func (b brokers) problems() []string {
 				name, first))
 		}
 		named[r.Address()] = name
+	}
+	for _, fault := range b.tiered {
+		list = append(list, "-5 and -6 cannot be made in front of Kafka 3.6 to 3.8: "+fault.Error())
 	}
 	if b.listErr != nil && len(list) == 0 {
 		list = append(list, b.listErr.Error())

@@ -46,7 +46,12 @@ func TestVerdict(t *testing.T) {
 	f(broker(1, 9), config.PendingUploadAlways, "synthesised: its ListOffsets ends at version 9; tiergate asks it for -4, -2, -5 and -1")
 	f(broker(1, 10), config.PendingUploadOff, "off: earliest_pending_upload is off, and the broker does not know -6")
 	f(broker(1, 8), config.PendingUploadAuto, "cannot: its ListOffsets ends at version 8 (Kafka 3.6 to 3.8): "+
-		"it does not know -5 (latest tiered offset), from which -6 is made; Kafka 3.9 is the first that does")
+		"it does not know -5 (latest tiered offset), from which -6 is made; Kafka 3.9 is the first that does. With earliest_pending_upload: metadata_topic tiergate makes both "+
+		"from the topic __remote_log_metadata")
+	f(broker(1, 8), config.PendingUploadMetadataTopic, "synthesised: its ListOffsets ends at version 8; tiergate makes -5 and -6 from the topic __remote_log_metadata")
+	f(broker(1, 9), config.PendingUploadMetadataTopic, "synthesised: its ListOffsets ends at version 9; tiergate asks it for -4, -2, -5 and -1")
+	f(broker(1, 11), config.PendingUploadMetadataTopic, "native: the broker knows -6 itself; tiergate touches nothing")
+	f(broker(1, 7), config.PendingUploadMetadataTopic, "cannot: its ListOffsets ends at version 7: it is older than tiered storage (Kafka 3.6)")
 	f(broker(1, 7), config.PendingUploadAuto, "cannot: its ListOffsets ends at version 7: it is older than tiered storage (Kafka 3.6)")
 	f(broker(1, -1), config.PendingUploadAuto, "cannot: it does not offer ListOffsets at all: is it a Kafka broker?")
 	f(noEpochs, config.PendingUploadAuto, "cannot: it does not offer OffsetForLeaderEpoch version 4, which tells the epoch of the answer")
@@ -137,7 +142,7 @@ listeners:
 
 PROBLEM: node 3 (kafka-1:9092) has the same address as node 1 (kafka-1:9092): clients cannot tell them apart; look at the brokers' advertised.listeners
 PROBLEM: node 7 (kafka-7:9092) does not answer: kafka-7:9092: connection refused
-PROBLEM: -6 cannot be answered at kafka-9:19092: its ListOffsets ends at version 8 (Kafka 3.6 to 3.8): it does not know -5 (latest tiered offset), from which -6 is made; Kafka 3.9 is the first that does
+PROBLEM: -6 cannot be answered at kafka-9:19092: its ListOffsets ends at version 8 (Kafka 3.6 to 3.8): it does not know -5 (latest tiered offset), from which -6 is made; Kafka 3.9 is the first that does. With earliest_pending_upload: metadata_topic tiergate makes both from the topic __remote_log_metadata
 PROBLEM: node 3 (kafka-3:9203) advertises what listener "clients" tells clients of it: bootstrap_servers lead back to tiergate, or both want the same port
 PROBLEM: listener "clients" has no address for node 7 (kafka-7:9092), so clients cannot reach them through it: nodes: "0.0.0.0:9200-9207" would do
 note: node 1 (kafka-1:9092) has remote.log.storage.system.enable=false: no topic is tiered there, and -6 is answered with -1

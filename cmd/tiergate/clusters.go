@@ -149,6 +149,9 @@ func upstreamOptions(c *config.Config, of config.NamedCluster, log *slog.Logger,
 		Logger:          log,
 		Registerer:      metrics,
 	}
+	if of.EarliestPendingUpload == config.PendingUploadMetadataTopic {
+		opts.TieredOffsets = upstream.TieredOffsetsFromMetadataTopic
+	}
 	for _, topic := range of.Tiering.TieredTopics {
 		opts.TieredTopics = append(opts.TieredTopics, string(topic))
 	}

@@ -22,6 +22,7 @@ type dialer interface {
 	DialAddress(ctx context.Context, address string) (net.Conn, error)
 	ObserveNodes(named ...upstream.Node)
 	proxy.Verdicts
+	tieredOffsets
 }
 
 // namedNodes gives the nodes that responses name to the node map of upstream.
@@ -40,8 +41,9 @@ func (m namedNodes) ObserveNodes(named []rewrite.Node) {
 // configuration.
 func endpoints(c *config.Config, of config.NamedCluster, to dialer, tls *certs.Store, strangers *strangers) []proxy.Endpoint {
 	var all []proxy.Endpoint
+	uploads := uploadsOf(of, to)
 	for _, l := range of.Listeners {
-		rules := rewrite.Rules{PendingUpload: pendingUpload(of.EarliestPendingUpload)}
+		rules := rewrite.Rules{PendingUpload: pendingUpload(of.EarliestPendingUpload), Uploads: uploads}
 		if !l.IsDirect() {
 			rules.Addresses, rules.Unmapped, rules.Nodes = addresses(c, l), unmapped(l.UnmappedNodes), namedNodes{to}
 		}
@@ -49,7 +51,7 @@ func endpoints(c *config.Config, of config.NamedCluster, to dialer, tls *certs.S
 			e.Listener = string(l.Name)
 			e.TLS, e.BrokerTLS = tls.Listener(l.Name), tls.Broker(of.Name)
 			e.ProxyProtocol, e.SendProxy = proxyProtocol(l.ProxyProtocol), sendProxy(of.Upstream.SendProxyProtocol)
-			e.Rules, e.Verdicts = rules, to
+			e.Rules, e.Verdicts, e.Uploads = rules, to, uploads
 			all = append(all, e)
 		}
 	}

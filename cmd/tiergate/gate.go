@@ -96,7 +96,7 @@ func pendingUpload(mode config.PendingUpload) rewrite.PendingUpload {
 		return rewrite.PendingUploadAlways
 	case config.PendingUploadOff:
 		return rewrite.PendingUploadOff
-	case config.PendingUploadAuto:
+	case config.PendingUploadAuto, config.PendingUploadMetadataTopic:
 	}
 	return rewrite.PendingUploadAuto
 }

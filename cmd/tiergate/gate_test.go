@@ -79,7 +79,10 @@ func noTLS(t *testing.T, c *config.Config) *certs.Store {
 }
 
 // dialed notes what endpoints dial.
-type dialed struct{ last string }
+type dialed struct {
+	tieredOffsets // no test here asks for them
+	last          string
+}
 
 var errDialed = errors.New("dialed")
 

@@ -35,6 +35,8 @@ type broker struct {
 	maxVersion int16
 	logs       map[string][]*tierlog.Log
 	denied     map[string]bool
+	// recreated topics have other ids.
+	recreated bool
 	// plan is what run's machine begins with.
 	plan Plan
 	// client, unless nil, is the client id that every request must carry.
@@ -70,6 +72,8 @@ func (b *broker) respond(frame []byte) []byte {
 		resp := b.listOffsets(req)
 		resp.ThrottleMillis = throttle
 		return encodeResponse(resp, codec.RequestCorrelationID(frame))
+	case *kmsg.MetadataRequest:
+		return encodeResponse(b.metadata(req), codec.RequestCorrelationID(frame))
 	case *kmsg.OffsetForLeaderEpochRequest:
 		resp := b.epochEnds(req)
 		resp.ThrottleMillis = throttle
@@ -130,6 +134,12 @@ func (b *broker) listOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResp
 
 func (b *broker) offset(req *kmsg.ListOffsetsRequest, topic string, p kmsg.ListOffsetsRequestTopicPartition) tierlog.Answer {
 	logs := b.logs[topic]
+	if req.Version == olderVersion && p.Timestamp <= tierlog.LatestTieredTimestamp {
+		b.t.Fatalf("timestamp %d to a broker that takes it for a time", p.Timestamp)
+	}
+	if p.Timestamp < tierlog.EarliestPendingUploadTimestamp { // comes before the partition is looked for
+		return refused(unsupportedVersion)
+	}
 	if p.Partition < 0 || int(p.Partition) >= len(logs) {
 		return refused(unknownTopicOrPartition)
 	}
@@ -142,6 +152,40 @@ func (b *broker) offset(req *kmsg.ListOffsetsRequest, topic string, p kmsg.ListO
 		return a
 	}
 	return l.ListOffset(p.Timestamp, req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch)
+}
+
+// topicID is the id of a topic that exists.
+func topicID(topic string) (id [16]byte) {
+	copy(id[:], "id of "+topic)
+	return id
+}
+
+// metadata answers with brokers and partitions that nobody asked for.
+func (b *broker) metadata(req *kmsg.MetadataRequest) *kmsg.MetadataResponse {
+	resp := kmsg.NewPtrMetadataResponse()
+	resp.Version = req.Version
+	resp.Brokers = []kmsg.MetadataResponseBroker{{NodeID: 1, Host: "a", Port: 9}, {NodeID: 2, Host: "bc", Port: 9, Rack: kmsg.StringPtr("rack")}}
+	resp.ClusterID = kmsg.StringPtr("cluster")
+	if req.AllowAutoTopicCreation {
+		b.t.Fatal("a lookup that may create topics")
+	}
+	for _, t := range req.Topics {
+		rt := kmsg.MetadataResponseTopic{Topic: t.Topic, ErrorCode: unknownTopicOrPartition}
+		if b.denied[*t.Topic] {
+			rt.ErrorCode = topicAuthorizationFailed
+		}
+		if logs, ok := b.logs[*t.Topic]; ok {
+			rt.ErrorCode, rt.TopicID = 0, topicID(*t.Topic)
+			if b.recreated {
+				rt.TopicID[15]++
+			}
+			for i := range logs {
+				rt.Partitions = append(rt.Partitions, kmsg.MetadataResponseTopicPartition{Partition: int32(i), Leader: 1, Replicas: []int32{1, 2}, ISR: []int32{1}, OfflineReplicas: []int32{2}})
+			}
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
 }
 
 // epochEnds answers as ReplicaManager.lastOffsetForLeaderEpoch does: every partition as

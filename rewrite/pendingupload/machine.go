@@ -33,6 +33,8 @@ const (
 	AwaitVerdicts
 	// Done: Response holds the answer to the client.
 	Done
+	// AwaitUploaded: Older.Take must be called; a Machine never waits for it.
+	AwaitUploaded
 )
 
 // String returns the state's name.
@@ -44,6 +46,8 @@ func (s State) String() string {
 		return "AwaitVerdicts"
 	case Done:
 		return "Done"
+	case AwaitUploaded:
+		return "AwaitUploaded"
 	default:
 		return fmt.Sprintf("State(%d)", uint8(s))
 	}
@@ -195,7 +199,7 @@ func New(r Request, lookupVersion int16, plan Plan) (*Machine, error) {
 	}
 	m := &Machine{version: lookupVersion, header: headerOf(&r), topics: newTopics(r.topics, r.nameBytes), own: r}
 	m.own.frame = slices.Clone(r.frame)
-	m.collect(&m.own)
+	m.collect(&m.own, pendingUploads)
 	if plan == AllFour || int32At(m.header.replicaAndIsolation[:], 0) == debuggingReplicaID {
 		m.stage = fourLookups
 	}

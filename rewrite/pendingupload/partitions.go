@@ -86,13 +86,22 @@ func (c column) put(i int, p point) { c.offsets[i], c.epochs[i] = p.offset, p.ep
 
 func (c column) size() int64 { return int64(cap(c.offsets)) * pointSize }
 
+// choice says what becomes of a partition that asks for a timestamp: whether it gets a place
+// in the table, how it begins there, and what the lookup asks for in its stead.
+type choice func(timestamp int64) (p partition, instead int64, ok bool)
+
+// pendingUploads chooses the partitions that ask for -6.
+func pendingUploads(timestamp int64) (partition, int64, bool) {
+	return partition{}, latestTieredTimestamp, timestamp == earliestPendingUploadTimestamp
+}
+
 // collect fills the machine's topics and partitions from the client's request and replaces
-// -6 by -5 in it; r is the machine's own copy.
-func (m *Machine) collect(r *Request) {
+// timestamps in it; r is the machine's own copy.
+func (m *Machine) collect(r *Request, of choice) {
 	var name []byte
 	var t *topic
 	r.eachPartition(func(topic []byte) { name, t = topic, nil }, func(off int) {
-		if timestampAt(r.frame, off) != earliestPendingUploadTimestamp {
+		if _, _, ok := of(timestampAt(r.frame, off)); !ok {
 			return
 		}
 		if t == nil {
@@ -108,11 +117,13 @@ func (m *Machine) collect(r *Request) {
 	}
 	m.parts = make([]partition, next)
 	r.eachPartition(func(topic []byte) { t = m.topics.named(topic) }, func(off int) {
-		if timestampAt(r.frame, off) != earliestPendingUploadTimestamp {
+		p, instead, ok := of(timestampAt(r.frame, off))
+		if !ok {
 			return
 		}
-		putTimestampAt(r.frame, off, latestTieredTimestamp)
-		m.parts[t.end] = partition{index: int32At(r.frame, off+requestIndex), currentEpoch: int32At(r.frame, off+requestCurrentEpoch)}
+		putTimestampAt(r.frame, off, instead)
+		p.index, p.currentEpoch = int32At(r.frame, off+requestIndex), int32At(r.frame, off+requestCurrentEpoch)
+		m.parts[t.end] = p
 		t.end++
 	})
 	m.arrange()

@@ -124,8 +124,8 @@ func (r *Request) eachPartition(topic func(name []byte), partition func(off int)
 	return c
 }
 
-// Lower changes the request in place to version, which is 9 or 10 and not above its own.
-// For version 9, which has no TimeoutMs, those four bytes are cut out and the size field is
+// Lower changes the request in place to version, which is 8 to 10 and not above its own.
+// Below version 10, which has no TimeoutMs, those four bytes are cut out and the size field is
 // corrected. It returns the frame, maybe shorter, in the same array; all other bytes stay.
 // The request is of no further use.
 func (r *Request) Lower(version int16) []byte {
@@ -137,6 +137,16 @@ func (r *Request) Lower(version int16) []byte {
 	frame = slices.Delete(frame, r.timeoutOff, r.timeoutOff+timeoutLen)
 	codec.PutSize(frame)
 	return frame
+}
+
+// AsksTiered says whether a partition asks for a timestamp that brokers whose ListOffsets
+// ends at version 8 would take for a time: -5 and below.
+func (r *Request) AsksTiered() bool {
+	tiered := false
+	r.eachPartition(func([]byte) {}, func(off int) {
+		tiered = tiered || timestampAt(r.frame, off) <= latestTieredTimestamp
+	})
+	return tiered
 }
 
 // MachineSize returns the number of bytes that a machine for this request holds once New has
