@@ -75,14 +75,19 @@ func (s *Server) reclaim() {
 		case <-s.ctx.Done():
 			return
 		case <-s.account.wake:
+			s.makeRoom()
 		}
-		demanded := s.account.demanded.Swap(false)
-		total := s.account.total.Load()
-		if total > s.account.limit || demanded && s.account.waiting.Load() > 0 {
-			s.evict(max(total-s.account.forFrames(), s.account.limit/8))
-		}
-		s.onLoops(func(l *loop) { l.goOn() })
 	}
+}
+
+// makeRoom is one round of reclaim.
+func (s *Server) makeRoom() {
+	demanded := s.account.demanded.Swap(false)
+	total := s.account.total.Load()
+	if total > s.account.limit || demanded && s.account.waiting.Load() > 0 {
+		s.evict(max(total-s.account.forFrames(), s.account.limit/8))
+	}
+	s.onLoops(func(l *loop) { l.goOn() })
 }
 
 // onLoops runs f on every loop and waits for all, or for the server's end.

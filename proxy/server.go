@@ -174,7 +174,7 @@ func (s *Server) background(f func()) bool {
 	s.closing.Lock()
 	defer s.closing.Unlock()
 	if !s.closed {
-		s.work.Go(f)
+		s.sys.spawn(&s.work, f)
 	}
 	return !s.closed
 }

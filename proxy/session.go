@@ -284,7 +284,7 @@ func (s *session) fail(f *flow, why reason, err error) {
 	switch {
 	case f == &s.responses && s.served:
 		s.close(why)
-	case f == &s.requests && (s.served || s.exchanges.len() > 0):
+	case f == &s.requests && (s.served || !s.delivered()):
 		f.stall, f.carry, f.held = stallFault, nil, nil
 		s.closeBy = s.loop.now.Add(s.loop.server.opts.LingerTimeout)
 		s.account()

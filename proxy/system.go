@@ -4,6 +4,7 @@
 package proxy
 
 import (
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,8 @@ import (
 type system struct {
 	// openPoller opens a loop's poller; see the function of that name.
 	openPoller func(holds bool) (readiness, error)
+	// spawn runs f in a goroutine that is counted.
+	spawn func(work *sync.WaitGroup, f func())
 	// now is the clock, where the time of the last tick is too coarse.
 	now func() time.Time
 	// receive, send and sendMore move bytes of a socket; see the functions of these names.
@@ -48,6 +51,7 @@ type readiness interface {
 func kernel() system {
 	return system{
 		openPoller: func(holds bool) (readiness, error) { return openPoller(holds) },
+		spawn:      (*sync.WaitGroup).Go,
 		now:        time.Now,
 		receive:    receive, send: send, sendMore: sendMore,
 		linger: func(fd int, l *unix.Linger) error {
