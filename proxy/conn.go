@@ -17,8 +17,11 @@ type conn struct {
 	fd      int
 	session *session
 	// readable and writable are set by edges from the poller and cleared by EAGAIN, or
-	// by a read or write that moved less than it could.
+	// by a read or write that moved less than it could. A connected socket has room, so
+	// writable is true from the start.
 	readable, writable bool
+	// interest is what the poller reports; see session.watch.
+	interest interest
 	// hungUp: the peer has ended its direction. A short read then does not mean that
 	// the socket is drained, since the end itself brings no further edge.
 	hungUp bool
@@ -70,6 +73,37 @@ func (c *conn) gone() {
 		c.tls.sealed = backlog{}
 	}
 	c.dropPipe()
+}
+
+// interest is what the poller reports of a socket, beside the end of the peer's direction
+// and failures.
+type interest uint8
+
+const (
+	interestRead interest = 1 << iota
+	interestWrite
+)
+
+// watch sets the socket's interest; f reads from it. Interest in reading goes when bytes are
+// known to be there and f cannot use them, and comes back when f has read all there were:
+// both are known then, where each change costs a system call.
+func (c *conn) watch(f *flow, l *loop) error {
+	want := c.interest &^ interestWrite
+	switch {
+	case c.ended || !c.readable:
+		want |= interestRead
+	case f.blocked():
+		want &^= interestRead
+	}
+	if c.owes() && !c.writable {
+		want |= interestWrite
+	}
+	if want == c.interest {
+		return nil
+	}
+	from := c.interest
+	c.interest = want
+	return l.poller.modify(c.fd, from, want)
 }
 
 // errPeerClosed is how reading says that the peer has ended its direction.

@@ -177,6 +177,12 @@ func (f *flow) pump() error {
 	}
 }
 
+// blocked reports whether the flow would not read now, although there were bytes. One that
+// waits for its next turn would.
+func (f *flow) blocked() bool {
+	return !f.queued && (f.to.owes() || f.stall != goes && f.stall != stallClosed)
+}
+
 // fill returns the bytes to walk next: what was carried over, and what one read adds
 // where that is needed. The result points into the loop's buffer; it is empty when
 // there is nothing to do.

@@ -19,7 +19,7 @@ const (
 	// head of one request, or one buffer that waited for its session to go on.
 	bufferSize = codec.MaxRequestHead + readSize
 	// pumpBudget is what one flow may move before other sessions get their turn.
-	pumpBudget = 1 << 20
+	pumpBudget = 4 << 20
 )
 
 // loop is one goroutine, its poller, and all state of its sessions.
@@ -106,6 +106,9 @@ func (l *loop) guard(s *session, f func()) {
 		}
 	}()
 	f()
+	if err := s.watch(); err != nil {
+		s.end(reasonShortage, err)
+	}
 }
 
 // queueTurn lets f go on after the other events of this round.
@@ -153,6 +156,7 @@ func (l *loop) add(c *conn) error {
 		_ = l.sys.close(c.fd)
 		return err
 	}
+	c.writable, c.interest = true, interestRead
 	l.conns[c.fd] = c
 	return nil
 }

@@ -57,10 +57,13 @@ func (p *poller) close() {
 	_ = p.gnet.Close()
 }
 
-// add registers a socket for both directions.
+// add registers a socket for both directions, always: kqueue reports them apart.
 func (p *poller) add(fd int) error {
 	return p.gnet.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
 }
+
+// modify does nothing; see add.
+func (*poller) modify(int, interest, interest) error { return nil }
 
 // post has f run between events, after what was posted before. Safe for any goroutine.
 // After stop was posted, f never runs.

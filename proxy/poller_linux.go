@@ -72,7 +72,7 @@ func openPoller(holds bool) (*poller, error) {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
 	// Edge triggered: it need not be read to be quiet.
-	if err = p.watch(p.wake, unix.EPOLLIN); err != nil {
+	if err = p.control(unix.EPOLL_CTL_ADD, p.wake, unix.EPOLLIN); err != nil {
 		p.close()
 		return nil, err
 	}
@@ -87,14 +87,30 @@ func (p *poller) close() {
 	}
 }
 
-// add registers a socket for both directions.
-func (p *poller) add(fd int) error {
-	return p.watch(fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP)
+// add registers a socket for interestRead.
+func (p *poller) add(fd int) error { return p.control(unix.EPOLL_CTL_ADD, fd, eventsOf(interestRead)) }
+
+// modify changes what is reported of a socket. What is so already is reported anew, so no
+// edge is lost.
+func (p *poller) modify(fd int, _, to interest) error {
+	return p.control(unix.EPOLL_CTL_MOD, fd, eventsOf(to))
 }
 
-func (p *poller) watch(fd int, events uint32) error {
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd,
-		&unix.EpollEvent{Events: events | edgeTriggered, Fd: int32(fd)}))
+// eventsOf returns the events that are reported for an interest.
+func eventsOf(i interest) uint32 {
+	// The end of the peer's direction counts whatever is wanted: muting it would lose resets.
+	events := uint32(unix.EPOLLRDHUP)
+	if i&interestRead != 0 {
+		events |= unix.EPOLLIN
+	}
+	if i&interestWrite != 0 {
+		events |= unix.EPOLLOUT
+	}
+	return events
+}
+
+func (p *poller) control(op, fd int, events uint32) error {
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, op, fd, &unix.EpollEvent{Events: events | edgeTriggered, Fd: int32(fd)}))
 }
 
 // post has f run between events, after what was posted before. Safe for any goroutine.

@@ -184,8 +184,6 @@ func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 	}
 	s.state = stateOpen
 	s.requests.stall = goes
-	// Edges tell the rest; a connected socket has room, so trying costs nothing.
-	s.broker.writable = true
 	s.advance(&s.requests)
 	if s.state != stateEnded {
 		// A TLS handshake may have read ahead.
@@ -236,6 +234,20 @@ func (s *session) advance(f *flow) {
 	}
 	s.account()
 	s.settle()
+}
+
+// watch has the poller report what the session waits for, and nothing else: an event that
+// changes nothing wakes the loop in vain. Of a socket known to have bytes that cannot be used
+// now it reports none; of one that takes no more, and has output pending, when there is
+// room again.
+func (s *session) watch() error {
+	if s.state != stateOpen && s.state != stateClosing {
+		return nil // dialing: nothing is known of the client's bytes yet
+	}
+	if err := s.client.watch(&s.requests, s.loop); err != nil {
+		return err
+	}
+	return s.broker.watch(&s.responses, s.loop)
 }
 
 // account keeps the session's part of the account right.
