@@ -75,15 +75,6 @@ func (c *conn) gone() {
 	c.dropPipe()
 }
 
-// interest is what the poller reports of a socket, beside the end of the peer's direction
-// and failures.
-type interest uint8
-
-const (
-	interestRead interest = 1 << iota
-	interestWrite
-)
-
 // watch sets the socket's interest; f reads from it. Interest in reading goes when bytes are
 // known to be there and f cannot use them, and comes back when f has read all there were:
 // both are known then, where each change costs a system call.

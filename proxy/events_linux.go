@@ -5,11 +5,6 @@ package proxy
 
 import "golang.org/x/sys/unix"
 
-// edges are what one event of the poller says about a socket.
-type edges struct {
-	readable, writable, hungUp, failed bool
-}
-
 // edgesOf reads an epoll event.
 func edgesOf(ev uint32) edges {
 	failed := ev&(unix.EPOLLERR|unix.EPOLLHUP) != 0

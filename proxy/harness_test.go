@@ -201,12 +201,21 @@ func tickAfter(t *testing.T, s *Server, d time.Duration) {
 	onLoop(t, s.loops[0], func() { s.loops[0].tick(time.Now().Add(d)) })
 }
 
+// eventLoop is the event loop of these tests: `make unit` runs them with each.
+func eventLoop() EventLoop {
+	if os.Getenv("TIERGATE_EVENT_LOOP") == "epoll" {
+		return EventLoopEpoll
+	}
+	return EventLoopGnet
+}
+
 // unstarted makes the proxy of newServer.
 func unstarted(t *testing.T, dial Dial, rules rewrite.Rules, change ...func(*Options)) *Server {
 	t.Helper()
 	opts := Options{
 		Endpoints: []Endpoint{{Listener: "test", Address: "127.0.0.1:0", Broker: "broker", Dial: dial, Rules: rules, Verdicts: noVerdicts{}}},
 		Loops:     1,
+		EventLoop: eventLoop(),
 		Logger:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {

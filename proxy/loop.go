@@ -26,7 +26,7 @@ const (
 type loop struct {
 	server *Server
 	sys    system
-	poller readiness
+	poller poller
 	// conns finds a socket by its descriptor. An event of a descriptor that is not here
 	// is stale: its session ended earlier in the same round.
 	conns    map[int]*conn
@@ -51,7 +51,7 @@ type loop struct {
 
 // newLoop opens a poller. The caller runs it in a goroutine, or closes it.
 func newLoop(s *Server) (*loop, error) {
-	poller, err := s.sys.openPoller(s.opts.SpareProcessors > 0)
+	poller, err := s.sys.openPoller(s.opts)
 	if err != nil {
 		return nil, fmt.Errorf("open poller: %w", err)
 	}

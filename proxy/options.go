@@ -94,7 +94,9 @@ type Options struct {
 	Endpoints []Endpoint
 	// Loops is the number of event loops. Default: GOMAXPROCS.
 	Loops int
-	// SpareProcessors is how many processors (GOMAXPROCS) this proxy's loops leave to all
+	// EventLoop is the poller of the loops. Default gnet's.
+	EventLoop EventLoop
+	// SpareProcessors is of use to EventLoopEpoll only. It is how many processors (GOMAXPROCS) this proxy's loops leave to all
 	// else in the process. Above zero, loops wait without the Go scheduler and keep theirs
 	// meanwhile (see poller), which is cheapest. Default 0: they do not.
 	SpareProcessors int

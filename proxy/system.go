@@ -15,7 +15,7 @@ import (
 // kernel's, to have calls fail that do so rarely, and to do without sockets.
 type system struct {
 	// openPoller opens a loop's poller; see the function of that name.
-	openPoller func(holds bool) (readiness, error)
+	openPoller func(Options) (poller, error)
 	// spawn runs f in a goroutine that is counted.
 	spawn func(work *sync.WaitGroup, f func())
 	// now is the clock, where the time of the last tick is too coarse.
@@ -30,27 +30,10 @@ type system struct {
 	pipeSystem
 }
 
-// readiness is what a loop needs of its poller.
-type readiness interface {
-	// add registers a socket for both directions.
-	add(fd int) error
-	// post has f run between events, after what was posted before. Safe for any goroutine.
-	// After stop was posted, f never runs.
-	post(f func()) error
-	// stop ends run after the tasks posted before it. Safe for any goroutine.
-	stop()
-	// again has turns called after the events of the present round.
-	again()
-	// run calls event for each socket that changed, and turns when again was called.
-	run(event func(fd int, e edges), turns func()) error
-	// close closes the poller, after run.
-	close()
-}
-
 // kernel is the real system.
 func kernel() system {
 	return system{
-		openPoller: func(holds bool) (readiness, error) { return openPoller(holds) },
+		openPoller: openPoller,
 		spawn:      (*sync.WaitGroup).Go,
 		now:        time.Now,
 		receive:    receive, send: send, sendMore: sendMore,

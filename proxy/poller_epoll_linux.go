@@ -27,18 +27,17 @@ const (
 	edgeTriggered = uint32(1) << 31
 )
 
-// poller tells a loop which of its sockets changed, and runs what other goroutines post.
-// It is an edge-triggered epoll of our own and not gnet's, because of what waiting costs
+// epoll is a poller of our own. It exists beside gnet's because of what waiting costs
 // in a Go program. gnet's waits with a system call that the scheduler knows of and yields
-// after every round. While a thread is in such a call, sysmon may take its processor
+// after a round without events. While a thread is in such a call, sysmon may take its processor
 // away: it does so every 10 ms at the latest, then looks every 20 us for a while, and
-// another thread is woken to use the processor and finds nothing to run. Under load that
-// was a fifth of a loop's CPU time (docs/performance.md). So a loop waits for a while in a
-// system call that the scheduler does not know of, and only then in a known one.
+// another thread is woken to use the processor and finds nothing to run. Where a broker is
+// sent much, that is a fifth of a loop's CPU time (docs/performance.md). So this one waits for
+// a while in a system call that the scheduler does not know of, and only then in a known one.
 //
 // Neither a stopped world nor a goroutine that waits for a processor waits for it: the
 // signal that preempts a goroutine, after 10 ms at the latest, ends the call.
-type poller struct {
+type epoll struct {
 	fd, wake int
 	// holds: waiting may keep the processor for a while, since other goroutines have
 	// one of their own.
@@ -59,14 +58,14 @@ type poller struct {
 	spare []func()
 }
 
-// openPoller opens a poller. holds says whether the process has processors
+// openEpoll opens a poller. holds says whether the process has processors
 // (GOMAXPROCS) to spare for others than loops.
-func openPoller(holds bool) (*poller, error) {
+func openEpoll(holds bool) (*epoll, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	p := &poller{fd: fd, wake: -1, holds: holds, events: make([]unix.EpollEvent, pollEvents)}
+	p := &epoll{fd: fd, wake: -1, holds: holds, events: make([]unix.EpollEvent, pollEvents)}
 	if p.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		p.close()
 		return nil, os.NewSyscallError("eventfd", err)
@@ -80,7 +79,7 @@ func openPoller(holds bool) (*poller, error) {
 }
 
 // close closes the poller, after run.
-func (p *poller) close() {
+func (p *epoll) close() {
 	_ = unix.Close(p.fd)
 	if p.wake >= 0 {
 		_ = unix.Close(p.wake)
@@ -88,11 +87,11 @@ func (p *poller) close() {
 }
 
 // add registers a socket for interestRead.
-func (p *poller) add(fd int) error { return p.control(unix.EPOLL_CTL_ADD, fd, eventsOf(interestRead)) }
+func (p *epoll) add(fd int) error { return p.control(unix.EPOLL_CTL_ADD, fd, eventsOf(interestRead)) }
 
 // modify changes what is reported of a socket. What is so already is reported anew, so no
 // edge is lost.
-func (p *poller) modify(fd int, _, to interest) error {
+func (p *epoll) modify(fd int, _, to interest) error {
 	return p.control(unix.EPOLL_CTL_MOD, fd, eventsOf(to))
 }
 
@@ -109,13 +108,13 @@ func eventsOf(i interest) uint32 {
 	return events
 }
 
-func (p *poller) control(op, fd int, events uint32) error {
+func (p *epoll) control(op, fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, op, fd, &unix.EpollEvent{Events: events | edgeTriggered, Fd: int32(fd)}))
 }
 
 // post has f run between events, after what was posted before. Safe for any goroutine.
 // After stop was posted, f never runs.
-func (p *poller) post(f func()) error {
+func (p *epoll) post(f func()) error {
 	p.mu.Lock()
 	p.tasks = append(p.tasks, f)
 	wake := !p.woken
@@ -134,13 +133,13 @@ func (p *poller) post(f func()) error {
 }
 
 // stop ends run after the tasks posted before it. Safe for any goroutine.
-func (p *poller) stop() { _ = p.post(func() { p.stopped = true }) }
+func (p *epoll) stop() { _ = p.post(func() { p.stopped = true }) }
 
 // again has turns called after the events of the present round.
-func (p *poller) again() { p.more = true }
+func (p *epoll) again() { p.more = true }
 
 // run calls event for each socket that changed, and turns when again was called.
-func (p *poller) run(event func(fd int, e edges), turns func()) error {
+func (p *epoll) run(event func(fd int, e edges), turns func()) error {
 	for !p.stopped {
 		n, err := p.wait()
 		if err != nil {
@@ -166,7 +165,7 @@ func (p *poller) run(event func(fd int, e edges), turns func()) error {
 }
 
 // runTasks runs what was posted until now.
-func (p *poller) runTasks() {
+func (p *epoll) runTasks() {
 	p.mu.Lock()
 	tasks := p.tasks
 	p.tasks, p.spare, p.woken = p.spare[:0], tasks, false
@@ -181,7 +180,7 @@ func (p *poller) runTasks() {
 
 // wait returns how many events there are: at least one, unless more is set or a signal
 // came.
-func (p *poller) wait() (n int, err error) {
+func (p *epoll) wait() (n int, err error) {
 	switch {
 	case p.more:
 		n, err = p.waitRaw(0)
@@ -206,7 +205,7 @@ func (p *poller) wait() (n int, err error) {
 }
 
 // waitRaw is epoll_wait behind the scheduler's back.
-func (p *poller) waitRaw(milliseconds int) (int, error) {
+func (p *epoll) waitRaw(milliseconds int) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
 		uintptr(unsafe.Pointer(unsafe.SliceData(p.events))), uintptr(len(p.events)), uintptr(milliseconds), 0, 0) //nolint:gosec // the kernel fills the slice
 	return result(n, errno)

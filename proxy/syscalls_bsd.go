@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: the tiergate authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build darwin || dragonfly || freebsd || netbsd || openbsd
+
+package proxy
+
+import "golang.org/x/sys/unix"
+
+// receive reads from a socket.
+func receive(fd int, p []byte) (int, error) { return unix.Read(fd, p) }
+
+// send writes to a socket.
+func send(fd int, p []byte) (int, error) { return unix.Write(fd, p) }
+
+// sendMore is send for bytes that others follow at once. There is no splice here, so
+// nothing ever does.
+func sendMore(fd int, p []byte) (int, error) { return send(fd, p) }
