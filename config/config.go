@@ -26,9 +26,11 @@ type Config struct {
 	Cluster
 	// Clusters are those of a file that lists several; Cluster is then of no use.
 	Clusters []NamedCluster `yaml:"clusters"`
-	Limits   Limits         `yaml:"limits"`
-	Log      Log            `yaml:"log"`
-	Admin    Admin          `yaml:"admin"`
+	// EventLoop is how loops wait for sockets.
+	EventLoop EventLoop `yaml:"event_loop"`
+	Limits    Limits    `yaml:"limits"`
+	Log       Log       `yaml:"log"`
+	Admin     Admin     `yaml:"admin"`
 }
 
 // All returns every cluster, in the order of the file; one without a name when the file
@@ -176,8 +178,9 @@ func Defaults() Config {
 			LingerTimeout:           Duration(30 * time.Second),
 			DrainTimeout:            Duration(30 * time.Second),
 		},
-		Log:   Log{Level: LogLevelInfo, Format: LogFormatText},
-		Admin: Admin{Address: HostPort{Host: "127.0.0.1", Port: 9644}},
+		EventLoop: EventLoopGnet,
+		Log:       Log{Level: LogLevelInfo, Format: LogFormatText},
+		Admin:     Admin{Address: HostPort{Host: "127.0.0.1", Port: 9644}},
 	}
 	c.setDefaults()
 	return c
@@ -263,6 +266,16 @@ const (
 	LogLevelInfo  LogLevel = "info"
 	LogLevelWarn  LogLevel = "warn"
 	LogLevelError LogLevel = "error"
+)
+
+// EventLoop is how loops wait for sockets.
+type EventLoop string
+
+const (
+	// EventLoopGnet is gnet's event loop, on every platform.
+	EventLoopGnet EventLoop = "gnet"
+	// EventLoopEpoll is an event loop of tiergate's own, on Linux.
+	EventLoopEpoll EventLoop = "epoll"
 )
 
 // LogFormat is the form of a log line.

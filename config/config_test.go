@@ -68,8 +68,9 @@ func TestParseIssue3(t *testing.T) {
 			LingerTimeout:           Duration(30 * time.Second),
 			DrainTimeout:            Duration(30 * time.Second),
 		},
-		Log:   Log{Level: LogLevelInfo, Format: LogFormatText},
-		Admin: Admin{Address: HostPort{"127.0.0.1", 9644}},
+		EventLoop: EventLoopGnet,
+		Log:       Log{Level: LogLevelInfo, Format: LogFormatText},
+		Admin:     Admin{Address: HostPort{"127.0.0.1", 9644}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -103,6 +104,7 @@ tiering:
   unknown_ttl: 500ms
   max_topics: 7
   tiered_topics: [orders, "42", a.b_c-d]
+event_loop: epoll
 limits:
   max_request_bytes: 100MiB
   max_response_bytes: 1 GiB
@@ -164,8 +166,9 @@ admin: {address: "0.0.0.0:9644"}
 			LingerTimeout: Duration(3 * time.Second), DrainTimeout: Duration(4 * time.Second),
 			FirstRequestTimeout: Duration(5 * time.Second), ProgressTimeout: Duration(6 * time.Second), LookupTimeout: Duration(7 * time.Second),
 		},
-		Log:   Log{Level: LogLevelDebug, Format: LogFormatJSON},
-		Admin: Admin{Address: HostPort{"0.0.0.0", 9644}},
+		EventLoop: EventLoopEpoll,
+		Log:       Log{Level: LogLevelDebug, Format: LogFormatJSON},
+		Admin:     Admin{Address: HostPort{"0.0.0.0", 9644}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -549,6 +552,7 @@ func TestNumberFaults(t *testing.T) {
 	f("limits.max_inflight", "-5", `"-5" is not above zero: no request would be read; wanted a number of requests above zero`)
 	f("limits.dial_timeout", "0s", `"0s" is not above zero: no broker could be reached in time`+duration)
 	f("limits.verdict_timeout", "0s", `"0s" is not above zero: every look-up would end as unknown`+duration)
+	f("event_loop", "kqueue", `"kqueue" is not known; wanted gnet or epoll`)
 	f("limits.max_unauthenticated_bytes", "0", `"0" is not above zero: no client could begin with ListOffsets`+size)
 	f("limits.first_request_timeout", "0s", `"0s" is not above zero: no client could send its first request in time`+duration)
 	f("limits.progress_timeout", "0s", `"0s" is not above zero: no frame could be complete in time`+duration)

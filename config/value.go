@@ -285,6 +285,12 @@ func (l *LogLevel) parse(text string) error {
 	return parseOneOf(l, text, LogLevelDebug, LogLevelInfo, LogLevelWarn, LogLevelError)
 }
 
+func (*EventLoop) wanted() string { return "gnet or epoll" }
+
+func (e *EventLoop) parse(text string) error {
+	return parseOneOf(e, text, EventLoopGnet, EventLoopEpoll)
+}
+
 func (*LogFormat) wanted() string { return "text or json" }
 
 func (f *LogFormat) parse(text string) error {

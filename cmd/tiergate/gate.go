@@ -29,7 +29,10 @@ func newServer(c *config.Config, loops int, to clusters, tls *certs.Store, log *
 		return nil, err
 	}
 	opts := proxyOptions(c, log, metrics)
-	opts.Loops, opts.SpareProcessors = loops, loops // serve makes them twice the loops
+	opts.Loops = loops
+	if c.EventLoop == config.EventLoopEpoll {
+		opts.EventLoop, opts.SpareProcessors = proxy.EventLoopEpoll, loops // serve makes them twice the loops
+	}
 	for _, one := range to {
 		opts.Endpoints = append(opts.Endpoints, endpoints(c, one.NamedCluster, one.brokers, tls, strangers)...)
 	}

@@ -74,11 +74,12 @@ func (c *ServeCmd) Run(stop Stop, streams *Streams) error {
 		_, err := fmt.Fprintf(streams.Out, "\n%s is right; nothing was opened. Next: tiergate check --config %s\n", c.Config, c.Config)
 		return err
 	}
-	// Go gets as many processors again as there are loops; see proxy.Options.Loops. What
-	// accepts, dials and does TLS handshakes then has as many as the machine has cores,
-	// and the kernel shares those out.
 	loops := runtime.GOMAXPROCS(0)
-	runtime.GOMAXPROCS(2 * loops)
+	if cfg.EventLoop == config.EventLoopEpoll {
+		// These loops keep a processor of Go's each while they wait. What accepts, dials and
+		// does TLS handshakes gets as many again, and the kernel shares the machine's out.
+		runtime.GOMAXPROCS(2 * loops)
+	}
 	// Go ends a process that writes to standard output or standard error after their reader
 	// has ended, unless this signal is ignored. The write then fails with EPIPE.
 	signal.Ignore(syscall.SIGPIPE)

@@ -24,14 +24,16 @@ import (
 const (
 	PeerDirect   = "direct"
 	PeerTiergate = "tiergate"
-	PeerHAProxy  = "haproxy"
-	PeerNginx    = "nginx"
-	PeerCopy     = "io.Copy"
+	// PeerEpoll is tiergate with its own event loop instead of gnet's.
+	PeerEpoll   = "tiergate-epoll"
+	PeerHAProxy = "haproxy"
+	PeerNginx   = "nginx"
+	PeerCopy    = "io.Copy"
 )
 
 // PeerNames returns all peers.
 func PeerNames() []string {
-	return []string{PeerDirect, PeerTiergate, PeerHAProxy, PeerNginx, PeerCopy}
+	return []string{PeerDirect, PeerTiergate, PeerEpoll, PeerHAProxy, PeerNginx, PeerCopy}
 }
 
 // setting is what a peer needs to know to serve a workload.
@@ -117,6 +119,8 @@ func startAt(ctx context.Context, peer, address string, s setting) (*running, er
 	switch peer {
 	case PeerTiergate:
 		cmd = exec.Command(s.self, append(s.serve("serve-tiergate", address), s.profiling()...)...)
+	case PeerEpoll:
+		cmd = exec.Command(s.self, append(s.serve("serve-tiergate", address), "--event-loop=epoll")...)
 	case PeerCopy:
 		cmd = exec.Command(s.self, s.serve("serve-copy", address)...)
 	case PeerHAProxy:

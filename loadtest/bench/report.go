@@ -307,7 +307,7 @@ func (r Result) workloadTable(w Workload) table {
 	if w.Kind != KindIdle {
 		t.head = append(t.head, "work / best", "work / direct", "CPU / best")
 	}
-	others := []string{PeerHAProxy, PeerNginx, PeerCopy, PeerTiergate}
+	others := []string{PeerHAProxy, PeerNginx, PeerCopy, PeerEpoll, PeerTiergate}
 	bestWork, bestCost := r.best(w.Name, others, work), r.best(w.Name, others, cost)
 	for _, peer := range PeerNames() {
 		samples := r.of(w.Name, peer)

@@ -31,6 +31,7 @@ type serve struct {
 
 type tiergateCmd struct {
 	serve
+	EventLoop  string `enum:"gnet,epoll" default:"gnet" help:"As event_loop of a configuration."`
 	CPUProfile string `name:"cpuprofile" help:"Write a CPU profile here at the end."`
 }
 
@@ -41,9 +42,12 @@ func (c *tiergateCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Twice the loops, as in "tiergate serve": what accepts and dials need not take a
-	// loop's.
-	runtime.GOMAXPROCS(2 * c.Threads)
+	// As in "tiergate serve".
+	loop, processors := proxy.EventLoopGnet, c.Threads
+	if c.EventLoop == "epoll" {
+		loop, processors = proxy.EventLoopEpoll, 2*c.Threads
+	}
+	runtime.GOMAXPROCS(processors)
 	endpoint := proxy.Endpoint{
 		Listener: "bench", Address: c.Listen, Broker: c.Broker,
 		Dial: func(ctx context.Context) (net.Conn, error) {
@@ -57,7 +61,7 @@ func (c *tiergateCmd) Run(ctx context.Context) error {
 		endpoint.TLS = func() *tls.Config { return config }
 	}
 	server, err := proxy.New(proxy.Options{
-		Endpoints: []proxy.Endpoint{endpoint}, Loops: c.Threads, SpareProcessors: c.Threads, Registerer: prometheus.NewRegistry(),
+		Endpoints: []proxy.Endpoint{endpoint}, Loops: c.Threads, EventLoop: loop, SpareProcessors: c.Threads, Registerer: prometheus.NewRegistry(),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
