@@ -330,6 +330,7 @@ func TestTypeFaults(t *testing.T) {
 		`f:11:35: tiering.tiered_topics[2]: ".." is no topic name; wanted a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`)
 	f(issue3+"tiering: {tiered_topics: [__remote_log_metadata, _orders]}\n",
 		`f:11:27: tiering.tiered_topics[0]: "__remote_log_metadata" is an internal topic, which Kafka never tiers; wanted topics of your own`)
+	f(issue3+"event_loop: kqueue\n", `f:11:13: event_loop: "kqueue" is not known; wanted gnet or epoll`)
 	f(issue3+"log: {level: trace, format: logfmt}\n",
 		`f:11:14: log.level: "trace" is not known; wanted debug, info, warn or error`,
 		`f:11:29: log.format: "logfmt" is not known; wanted text or json`)
@@ -552,7 +553,6 @@ func TestNumberFaults(t *testing.T) {
 	f("limits.max_inflight", "-5", `"-5" is not above zero: no request would be read; wanted a number of requests above zero`)
 	f("limits.dial_timeout", "0s", `"0s" is not above zero: no broker could be reached in time`+duration)
 	f("limits.verdict_timeout", "0s", `"0s" is not above zero: every look-up would end as unknown`+duration)
-	f("event_loop", "kqueue", `"kqueue" is not known; wanted gnet or epoll`)
 	f("limits.max_unauthenticated_bytes", "0", `"0" is not above zero: no client could begin with ListOffsets`+size)
 	f("limits.first_request_timeout", "0s", `"0s" is not above zero: no client could send its first request in time`+duration)
 	f("limits.progress_timeout", "0s", `"0s" is not above zero: no frame could be complete in time`+duration)

@@ -112,8 +112,15 @@ func (s *Server) onLoops(f func(*loop)) {
 type holder struct {
 	session *session
 	bytes   int64
-	active  time.Time
+	// active and event are when the session had its last event: the tick before it, and its
+	// number on the session's loop.
+	active time.Time
+	event  uint64
 }
+
+// magnitude is what counts of a holder's size: a factor of two makes a difference, and what
+// two reads bring none.
+func (h holder) magnitude() int { return bits.Len64(uint64(max(h.bytes, 2*bufferSize))) }
 
 // evict closes the sessions that keep most until enough bytes are free.
 func (s *Server) evict(enough int64) {
@@ -141,7 +148,7 @@ func (l *loop) holders(enough int64) []holder {
 	var all []holder
 	for s := range l.sessions {
 		if s.buffered >= minEvicted {
-			all = append(all, holder{s, s.buffered, s.lastActive})
+			all = append(all, holder{s, s.buffered, s.lastActive, s.lastEvent})
 		}
 	}
 	return largest(all, enough)
@@ -152,7 +159,7 @@ func (l *loop) holders(enough int64) []holder {
 // the one that was active last is spared.
 func largest(all []holder, enough int64) []holder {
 	slices.SortFunc(all, func(a, b holder) int {
-		return cmp.Or(cmp.Compare(bits.Len64(uint64(b.bytes)), bits.Len64(uint64(a.bytes))), a.active.Compare(b.active))
+		return cmp.Or(cmp.Compare(b.magnitude(), a.magnitude()), a.active.Compare(b.active), cmp.Compare(a.event, b.event))
 	})
 	for i, h := range all {
 		if enough -= h.bytes; enough <= 0 {

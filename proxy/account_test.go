@@ -186,15 +186,18 @@ func TestManySmallBacklogs(t *testing.T) {
 // longest ago; and no more than needed.
 func TestLargest(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC) }
-	all := []holder{{nil, 5000, at(1)}, {nil, 70_000, at(9)}, {nil, 9_000_000, at(9)}, {nil, 100_000, at(3)}, {nil, 8_500_000, at(2)}}
+	all := []holder{
+		{nil, 5000, at(1), 1}, {nil, 70_000, at(9), 9}, {nil, 9_000_000, at(9), 9}, {nil, 100_000, at(3), 4},
+		{nil, 8_500_000, at(2), 2}, {nil, 90_000, at(3), 3},
+	}
 	for _, c := range []struct {
 		enough int64
 		want   []int64
 	}{
 		{1, []int64{8_500_000}},
 		{8_500_001, []int64{8_500_000, 9_000_000}},
-		{17_500_001, []int64{8_500_000, 9_000_000, 100_000}},
-		{1 << 40, []int64{8_500_000, 9_000_000, 100_000, 70_000, 5000}},
+		{17_500_001, []int64{8_500_000, 9_000_000, 5000}},
+		{1 << 40, []int64{8_500_000, 9_000_000, 5000, 90_000, 100_000, 70_000}},
 	} {
 		var got []int64
 		for _, h := range largest(append([]holder(nil), all...), c.enough) {

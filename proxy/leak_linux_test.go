@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -143,11 +144,21 @@ func cutAtRandom(t *testing.T, sessions uint64, client, server disguise, change 
 		})
 	}
 	clients.Wait()
+	var left []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("left: %q", left)
+		}
+	}()
 	// A connection that was cut early may be accepted only now: so this is awaited as one.
 	await(t, "no session, socket, pipe in use or byte is left", func() bool {
 		clean := s.account.total.Load() == 0
+		left = nil
 		for _, l := range s.loops {
 			onLoop(t, l, func() {
+				for se := range l.sessions {
+					left = append(left, se.String())
+				}
 				clean = clean && len(l.sessions) == 0 && len(l.conns) == 0 && l.pipes.open == len(l.pipes.idle)
 			})
 		}
@@ -270,4 +281,18 @@ func TestIdleSessionsAreCheap(t *testing.T) {
 	if per > limit {
 		t.Fatalf("%d bytes of heap for each idle session, the limit is %d", per, limit)
 	}
+}
+
+// String describes a session for a test that finds it where it should not be.
+func (s *session) String() string {
+	side := func(c *conn) string {
+		return fmt.Sprintf("{fd %d readable %t writable %t hungUp %t ended %t shut %t interest %d pending %d piped %t}",
+			c.fd, c.readable, c.writable, c.hungUp, c.ended, c.shut, c.interest, c.pending(), c.piped != nil)
+	}
+	flow := func(f *flow) string {
+		return fmt.Sprintf("{stall %d part %d queued %t starved %t done %t left %d held %d carry %d}",
+			f.stall, f.part, f.queued, f.starved, f.done, f.left, len(f.held), len(f.carry))
+	}
+	return fmt.Sprintf("state %d, client %s, broker %s, requests %s, responses %s, %d exchanges, lookup %t, fault %v, served %t, buffered %d",
+		s.state, side(&s.client), side(&s.broker), flow(&s.requests), flow(&s.responses), s.exchanges.len(), s.lookup != nil, s.fault, s.served, s.buffered)
 }

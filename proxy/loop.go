@@ -40,6 +40,8 @@ type loop struct {
 	turns, spare []*flow
 	// budget is pumpBudget, but in tests of turns.
 	budget int
+	// events counts the events of sockets.
+	events uint64
 	// now is the time of the last tick: coarse, and free to read.
 	now      time.Time
 	draining bool

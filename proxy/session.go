@@ -75,6 +75,8 @@ type session struct {
 	// closeBy ends the session; zero means never. lastActive is the tick before the last
 	// event.
 	closeBy, lastActive time.Time
+	// lastEvent is the number of the last event on the loop.
+	lastEvent uint64
 	// opened is when the session began, coarsely.
 	opened time.Time
 	// fault is why the client's bytes cannot be read on; nil while they can. faulty is the
@@ -193,7 +195,8 @@ func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 
 // event takes what the poller said about one of the sockets.
 func (s *session) event(c *conn, e edges) {
-	s.lastActive = s.loop.now
+	s.loop.events++
+	s.lastActive, s.lastEvent = s.loop.now, s.loop.events
 	c.readable = c.readable || e.readable
 	c.writable = c.writable || e.writable
 	c.hungUp = c.hungUp || e.hungUp
