@@ -34,6 +34,8 @@ UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e
 
 unit: ## tests that need Go only
 	$(GO) test $(UNIT)
+	@# The event loop that is not the default, where there is one.
+	@[ "$$($(GO) env GOOS)" != linux ] || TIERGATE_EVENT_LOOP=epoll $(GO) test ./proxy
 
 # What failed is said again at the end, below the brokers' logs.
 SUMMARY := 2>&1 | awk -f .ci/failures.awk

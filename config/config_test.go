@@ -214,11 +214,11 @@ func TestFileFaults(t *testing.T) {
 	f("{}", "f:1:1: "+noUpstream, "f:1:1: "+noListeners)
 	f("log: {level: info}", "f:1:1: "+noUpstream, "f:1:1: "+noListeners)
 	f("null", "f:1:1: has no value; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, "+
-		"tiering, clusters, limits, log, admin, or leave the key out")
+		"tiering, clusters, event_loop, limits, log, admin, or leave the key out")
 	f("- a", "f:1:1: is a list; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, "+
-		"tiering, clusters, limits, log, admin")
+		"tiering, clusters, event_loop, limits, log, admin")
 	f("just words", `f:1:1: "just words" is text; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, `+
-		"tiering, clusters, limits, log, admin")
+		"tiering, clusters, event_loop, limits, log, admin")
 	f(issue3+"---\nlog: {level: debug}\n", "f:12:1: a second YAML document begins here; wanted one")
 
 	f("a: \"x\n", "f:1:4: is no YAML: could not find end character of double-quoted text")
@@ -273,7 +273,7 @@ func TestKeyFaults(t *testing.T) {
 		"f:12:17: limits.max_inflight: anchors, aliases and tags are not read; wanted a whole number in decimal written out")
 	f(issue3+"limits:\n  <<: 3\n", "f:12:3: limits: has a key that is no plain text")
 	f(issue3+"7: 3\n",
-		`f:11:1: 7: is not known; wanted one of upstream, listeners, earliest_pending_upload, tiering, clusters, limits, log, admin`)
+		`f:11:1: 7: is not known; wanted one of upstream, listeners, earliest_pending_upload, tiering, clusters, event_loop, limits, log, admin`)
 }
 
 // Inside braces the library splits plain text at a colon.

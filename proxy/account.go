@@ -21,7 +21,8 @@ import (
 //  1. A flow that collects a frame waits while its next piece would leave less than an
 //     eighth of the limit free: its socket is not read, so the sender waits. What fits one
 //     read never waits and may use that eighth, so a small response is served however full
-//     the account is.
+//     the account is. No frame is begun while one that was begun waits, so that not all wait
+//     for each other.
 //  2. Where waiting does not help (a flow has waited for memoryPatience, or small pieces
 //     have used the eighth up), the sessions that keep most are closed until an eighth of
 //     the limit is free again. Of sessions that keep about as much, the one in which nothing
@@ -32,8 +33,9 @@ import (
 type account struct {
 	limit int64
 	total atomic.Int64
-	// waiting is the number of flows that wait for room.
-	waiting atomic.Int64
+	// waiting is the number of flows that wait for room, begun that of those among them whose
+	// frame has more than one read collected already.
+	waiting, begun atomic.Int64
 	// demanded: a flow has waited for memoryPatience.
 	demanded atomic.Bool
 	// wake has the reclaimer look. Capacity 1.
@@ -57,6 +59,18 @@ func (a *account) forFrames() int64 { return a.limit - a.limit/8 }
 func (a *account) add(n int64) {
 	if total := a.total.Add(n); total > a.limit || n < 0 && a.waiting.Load() > 0 {
 		a.look()
+	}
+}
+
+// countWaiting counts a flow that begins to wait (1) or ends to (-1): with what it has
+// collected then, which does not change meanwhile.
+func (a *account) countWaiting(f *flow, n int64) {
+	if n > 0 {
+		f.waitsBegun = f.large()
+	}
+	a.waiting.Add(n)
+	if f.waitsBegun {
+		a.begun.Add(n)
 	}
 }
 
@@ -175,7 +189,7 @@ func (l *loop) wait(f *flow) {
 	f.waitsSince = l.sys.now()
 	l.waiting = append(l.waiting, f)
 	l.count.memoryWaits++
-	l.server.account.waiting.Add(1)
+	l.server.account.countWaiting(f, 1)
 }
 
 // goOn has flows that wait for room try again.
@@ -184,7 +198,7 @@ func (l *loop) goOn() {
 	l.waiting = nil
 	for _, f := range waiting {
 		s, since := f.session, f.waitsSince
-		l.server.account.waiting.Add(-1)
+		l.server.account.countWaiting(f, -1)
 		if s.state == stateEnded || f.stall != stallMemory {
 			continue
 		}

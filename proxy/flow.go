@@ -100,8 +100,10 @@ type flow struct {
 	// which is collected goes on to come.
 	received, frames uint64
 	coming           progress
-	// waitsSince is when the flow began to wait in stallMemory.
+	// waitsSince is when the flow began to wait in stallMemory; waitsBegun: it counts as one
+	// whose frame was begun.
 	waitsSince time.Time
+	waitsBegun bool
 	// carry are bytes that were read and not walked: the head of a frame that is not
 	// there whole, or what was read when the flow stalled.
 	carry []byte
@@ -386,13 +388,25 @@ func (f *flow) grow(n int) bool {
 		return true // a front that is there with the first read is not collected
 	}
 	size := int(min(int64(max(need, 2*cap(f.held))), int64(len(f.held))+f.left))
-	if size > readSize && !f.session.loop.server.account.room(int64(size-cap(f.held))*f.cost()) {
+	if size > readSize && !f.mayGrow(size) {
 		return false
 	}
 	f.held = append(make([]byte, 0, size), f.held...)
 	f.session.account()
 	return true
 }
+
+// mayGrow reports whether the account has room for a collected frame to take size bytes.
+func (f *flow) mayGrow(size int) bool {
+	a := &f.session.loop.server.account
+	if !f.large() && a.begun.Load() > 0 {
+		return false
+	}
+	return a.room(int64(size-cap(f.held)) * f.cost())
+}
+
+// large reports whether more than one read of a frame has been collected.
+func (f *flow) large() bool { return cap(f.held) > readSize }
 
 // check refuses impossible sizes, and says so when a first frame looks like another
 // protocol.
