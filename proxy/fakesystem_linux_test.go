@@ -62,6 +62,7 @@ type fakeSocket struct {
 	// full: a write has taken less than it was given. woken: the poller has an event.
 	full, woken bool
 	watched     bool
+	interest    interest
 }
 
 // fakePipe is a pipe; both its descriptors lead to it.
@@ -83,7 +84,7 @@ func newFakeSystem(seed uint64, null *os.File) *fakeSystem {
 // system is what loops get.
 func (f *fakeSystem) system() system {
 	return system{
-		openPoller: func(bool) (readiness, error) { return f, nil },
+		openPoller: func(Options) (poller, error) { return f, nil },
 		spawn:      func(_ *sync.WaitGroup, job func()) { f.jobs = append(f.jobs, job) },
 		now:        func() time.Time { return f.now },
 		receive:    f.receive,
@@ -301,7 +302,20 @@ func (f *fakeSystem) add(fd int) error {
 		return unix.ENOMEM
 	}
 	s := f.socket(fd)
-	s.watched, s.woken = true, true
+	s.watched, s.woken, s.interest = true, true, interestRead
+	return nil
+}
+
+// modify changes what is reported of a socket, and has it reported anew.
+func (f *fakeSystem) modify(fd int, from, to interest) error {
+	s := f.socket(fd)
+	if s.interest != from {
+		f.wrong("the interest in descriptor %d is %b, not %b", fd, s.interest, from)
+	}
+	if f.once(500) {
+		return unix.ENOMEM
+	}
+	s.interest, s.woken = to, true
 	return nil
 }
 
@@ -329,8 +343,8 @@ func (f *fakeSystem) event(l *loop, fd int) bool {
 	s.woken = false
 	over := s.reset || s.ended && s.shut
 	e := edges{
-		readable: over || s.ended || len(s.in) > 0,
-		writable: over || s.shut || s.failed || 3*len(s.out) <= 2*s.room,
+		readable: over || s.ended || s.interest&interestRead != 0 && len(s.in) > 0,
+		writable: over || s.interest&interestWrite != 0 && (s.shut || s.failed || 3*len(s.out) <= 2*s.room),
 		hungUp:   over || s.ended,
 		failed:   over,
 	}

@@ -108,9 +108,7 @@ func (l *loop) guard(s *session, f func()) {
 		}
 	}()
 	f()
-	if err := s.watch(); err != nil {
-		s.end(reasonShortage, err)
-	}
+	s.rest()
 }
 
 // queueTurn lets f go on after the other events of this round.

@@ -235,8 +235,18 @@ func (s *session) advance(f *flow) {
 	if s.requests.stall == stallLookup && s.lookup.machine != nil {
 		s.sendLookups()
 	}
-	s.account()
 	s.settle()
+}
+
+// rest brings up to date what others know of the session, after each piece of work for it.
+func (s *session) rest() {
+	if s.state == stateEnded {
+		return
+	}
+	s.account()
+	if err := s.watch(); err != nil {
+		s.end(reasonShortage, err)
+	}
 }
 
 // watch has the poller report what the session waits for, and nothing else: an event that
@@ -244,8 +254,8 @@ func (s *session) advance(f *flow) {
 // now it reports none; of one that takes no more, and has output pending, when there is
 // room again.
 func (s *session) watch() error {
-	if s.state != stateOpen && s.state != stateClosing {
-		return nil // dialing: nothing is known of the client's bytes yet
+	if s.state == stateDialing {
+		return nil // nothing is known of the client's bytes yet
 	}
 	if err := s.client.watch(&s.requests, s.loop); err != nil {
 		return err
@@ -302,7 +312,6 @@ func (s *session) fail(f *flow, why reason, err error) {
 	case f == &s.requests && (s.served || !s.delivered()):
 		f.stall, f.carry, f.held = stallFault, nil, nil
 		s.closeBy = s.loop.now.Add(s.loop.server.opts.LingerTimeout)
-		s.account()
 		s.settle()
 	default:
 		s.end(why, err)
