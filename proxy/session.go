@@ -396,6 +396,7 @@ func (s *session) close(why reason) {
 	s.broker.shutdown()
 	s.requests.discard()
 	s.responses.discard()
+	s.account()
 	s.settle()
 }
 
