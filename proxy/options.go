@@ -149,7 +149,7 @@ type Options struct {
 	MaxHandshakes int
 	// MaxPendingConnections bounds the client connections whose PROXY protocol header or TLS
 	// handshake is under way. For one more, one that waits for its client is reset, see
-	// pending. Default 4096: about 128 MiB.
+	// pending. Default 4096: at most about 160 MiB.
 	MaxPendingConnections int
 	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict
 	// counts as unknown. Default 5 s.

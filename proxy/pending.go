@@ -18,7 +18,7 @@ var errManyPending = errors.New("max_pending_connections is reached, and of all 
 
 // pending are the connections that have no session yet: their PROXY protocol header or TLS
 // handshake is under way. Anybody may open such connections and stop in the middle, so:
-//   - each has a goroutine and some 30 KiB, and their number is bounded. When it is
+//   - each has a goroutine and 15 to 40 KiB, and their number is bounded. When it is
 //     reached, a connection that waits for bytes of its client is reset for the newcomer:
 //     one of the client address that has most connections pending, and of those the one that
 //     has waited longest. An attacker with one address only ever displaces itself. One with
