@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // FileFault is what is wrong with a file that the configuration names.
@@ -29,13 +30,11 @@ func (e *FileFault) Error() string { return fmt.Sprintf("%q %s", e.File, e.Probl
 // maxFileBytes bounds a file of certificates: the system's own bundles have 250 KB.
 const maxFileBytes = 16 << 20
 
-func readFile(name File) ([]byte, error) {
-	f, err := os.Open(string(name))
-	var text []byte
-	if err == nil {
-		defer func() { _ = f.Close() }()
-		text, err = io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	}
+// ReadFile reads a file that the configuration names, without the byte order mark that it may
+// begin with. The error is a *FileFault. Anything but a file is refused: opening or reading
+// a FIFO would wait for whoever writes to it. Safe for any goroutine.
+func ReadFile(name File) ([]byte, error) {
+	text, err := readRegular(string(name))
 	if err != nil {
 		var path *fs.PathError
 		if errors.As(err, &path) {
@@ -49,17 +48,34 @@ func readFile(name File) ([]byte, error) {
 	return bytes.TrimPrefix(text, utf8BOM), nil
 }
 
+func readRegular(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not wait for the writer of a FIFO
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	switch stat, err := f.Stat(); {
+	case err != nil:
+		return nil, err
+	case stat.IsDir():
+		return nil, errors.New("is a directory")
+	case !stat.Mode().IsRegular():
+		return nil, errors.New("is a pipe, a socket or a device; wanted a file")
+	}
+	return io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+}
+
 // ReadKeyPair reads a certificate, with what comes behind it, and its key. The errors are
 // *FileFault. It may be called at any time by any goroutine: files change.
 func ReadKeyPair(certFile, keyFile File) (tls.Certificate, error) {
-	certs, err := readFile(certFile)
+	certs, err := ReadFile(certFile)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	if _, err := certificates(certFile, certs); err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := readFile(keyFile)
+	key, err := ReadFile(keyFile)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -98,7 +114,7 @@ func keyProblem(text []byte) string {
 // ReadCAs reads the certificates of authorities. The errors are *FileFault. It may be
 // called at any time by any goroutine.
 func ReadCAs(file File) (*x509.CertPool, []*x509.Certificate, error) {
-	text, err := readFile(file)
+	text, err := ReadFile(file)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -71,7 +71,7 @@ func (s *SASL) Password() (string, error) {
 		}
 		return password, nil
 	}
-	text, err := readFile(s.PasswordFile)
+	text, err := ReadFile(s.PasswordFile)
 	if err != nil {
 		return "", err
 	}

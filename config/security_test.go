@@ -11,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"tiergate/loadtest/authority"
@@ -265,4 +267,22 @@ func TestFilesWithByteOrderMark(t *testing.T) {
 	if got, err := (&SASL{PasswordFile: File(dir + "/p")}).Password(); got != "secret" || err != nil {
 		t.Errorf("got %q, %v; want secret", got, err)
 	}
+}
+
+// A FIFO without a writer is refused rather than waited for.
+func TestFilesThatAreNoFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(dir+"/fifo", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := func(name, want string) {
+		t.Helper()
+		_, err := ReadFile(File(dir + name))
+		if err == nil || err.Error() != strconv.Quote(dir+name)+" cannot be read: "+want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	f("/fifo", "is a pipe, a socket or a device; wanted a file")
+	f("", "is a directory")
+	f("/none", "no such file or directory")
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -107,7 +108,11 @@ func (c *Cluster) ask(ctx context.Context, broker requester, row *Capability) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout+2*c.opts.RequestTimeout)
 	defer cancel()
 	versions, err := c.askVersions(ctx, broker)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.ECONNRESET):
+		row.Err = fmt.Errorf("the broker reset the connection at the first request%s: %w", c.lacking(), syscall.ECONNRESET)
+		return
+	case err != nil:
 		row.Err = c.plain(err)
 		return
 	}

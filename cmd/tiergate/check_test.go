@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -220,5 +222,36 @@ func TestInvalidTLSNames(t *testing.T) {
 	}
 	if got := invalidNames(cfg); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A port that resets the first request may want TLS.
+func TestCheckExplainsReset(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		for {
+			c, err := server.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+		}
+	}()
+	file := filepath.Join(t.TempDir(), "tiergate.yaml")
+	text := fmt.Sprintf("upstream: {bootstrap_servers: [%q]}\nlisteners: [{name: a, direct: {\"127.0.0.1:9\": %q}}]\n", server.Addr(), server.Addr())
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err = (&CheckCmd{Config: file}).Run(within(t), &Streams{Out: &out, Err: queued(t, io.Discard)})
+	want := "does not answer: the broker reset the connection at the first request, as one does that wants TLS (upstream.tls) or SASL (upstream.sasl): connection reset by peer"
+	if err == nil || !strings.Contains(out.String(), want) {
+		t.Errorf("%v\n%s\nwant %s", err, out.String(), want)
 	}
 }

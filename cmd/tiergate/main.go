@@ -106,7 +106,8 @@ func stopAtSignals() (stop Stop, done func()) {
 	}
 }
 
-// flushTime is how long the end waits for whoever reads standard error.
+// flushTime is how long the exit waits for whatever may be stuck: whoever reads standard error,
+// or a disk.
 const flushTime = time.Second
 
 // run parses args, runs the command and returns the exit code.

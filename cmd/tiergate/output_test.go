@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -217,4 +218,43 @@ func TestMapCannotBeWritten(t *testing.T) {
 			s.wantEnd(t)
 		})
 	}
+}
+
+// A certificate's file becomes a FIFO that nobody writes to: SIGHUP says so, clients are
+// served, and SIGTERM ends the process.
+func TestCertificateBecomesFIFO(t *testing.T) {
+	s := newServing(t)
+	pair := issue(t, newAuthority(t, "ca"), loopback("tiergate"))
+	dir := filepath.Dir(s.cmd.Args[len(s.cmd.Args)-1])
+	for name, text := range map[string][]byte{"a.pem": pair.CertPEM, "a.key": pair.KeyPEM} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	port, err := freePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(s.cmd.Args[len(s.cmd.Args)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := fmt.Sprintf("advertised_host: 127.0.0.1}, {name: secured, bootstrap: \"127.0.0.1:%d\", nodes: \"127.0.0.1:%d-%d\", advertised_host: 127.0.0.1, "+
+		"tls: {cert_file: a.pem, key_file: a.key}}]", port, port+1, port+1)
+	file = bytes.Replace(file, []byte("advertised_host: 127.0.0.1}]"), []byte(more), 1)
+	if err := os.WriteFile(s.cmd.Args[len(s.cmd.Args)-1], file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	if err := errors.Join(os.Remove(filepath.Join(dir, "a.pem")), syscall.Mkfifo(filepath.Join(dir, "a.pem"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the warning", func() bool {
+		return len(s.lines(`a.pem\" cannot be read: is a pipe, a socket or a device; wanted a file`)) == 1
+	})
+	s.wantServed(t)
+	s.wantEnd(t)
 }

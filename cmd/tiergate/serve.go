@@ -142,7 +142,7 @@ func serve(cfg *config.Config, loops int, stop Stop, streams *Streams) error {
 }
 
 // keepCurrent reads TLS files again when they have changed, and at SIGHUP, until the
-// function that it returns is called.
+// function that it returns is called. That function waits flushTime at the most.
 func keepCurrent(tls *certs.Store) (stop func()) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -162,7 +162,15 @@ func keepCurrent(tls *certs.Store) (stop func()) {
 	return func() {
 		signal.Stop(hangup)
 		cancel()
-		running.Wait()
+		ended := make(chan struct{})
+		go func() {
+			running.Wait()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(flushTime): // a disk or a file server that does not answer holds no exit up
+		}
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -285,7 +284,7 @@ func (s *Store) warnExpired() {
 func fingerprint(files []config.File) [sha256.Size]byte {
 	all := sha256.New()
 	for _, f := range files {
-		text, err := os.ReadFile(string(f))
+		text, err := config.ReadFile(f)
 		sum := sha256.Sum256(text)
 		_, _ = fmt.Fprintf(all, "%x %v\n", sum, err)
 	}
