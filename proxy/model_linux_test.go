@@ -634,7 +634,7 @@ func (w *world) check() {
 // expected reports whether all that a client asked for must arrive.
 func (w *world) expected(p *pair) bool {
 	reason := w.reasons[p.name]
-	return !p.disturbed && !p.client.failed && (p.broker == nil || !p.broker.failed) && reason != "buffer_full" && reason != "dial_failed"
+	return !p.disturbed && !p.client.failed && (p.broker == nil || !p.broker.failed) && reason != "buffer_full" && reason != "dial_failed" && reason != "local_shortage"
 }
 
 // least is how much an expected client must get: all, but for a broker that has broken, and
@@ -798,6 +798,9 @@ func TestSessionModel(t *testing.T) {
 			w.silent()
 		case 2:
 			w.shutdown()
+		case 3:
+			w.breakBroker()
+			w.complete()
 		default:
 			w.complete()
 		}

@@ -396,7 +396,6 @@ func (s *session) close(why reason) {
 	s.broker.shutdown()
 	s.requests.discard()
 	s.responses.discard()
-	s.account()
 	s.settle()
 }
 
