@@ -19,7 +19,9 @@ type addressEdits struct {
 	unmapped []int32
 	// named are the nodes with the addresses that they came with, for Rules.Nodes.
 	named []Node
-	drop  drop
+	// text has the addresses that edits put in, one after the other.
+	text []byte
+	drop drop
 }
 
 // observe passes on the nodes that were named, once the response is understood.
@@ -90,8 +92,10 @@ func (a *addressEdits) node(c *codec.Cursor) fate {
 	}
 	newHost, newPort, f := a.of(nodeID)
 	if f == fateReplaced {
-		with := codec.AppendString(nil, c.Encoding(), newHost)
-		a.replace(from, c.Off(), binary.BigEndian.AppendUint32(with, uint32(newPort)))
+		start := len(a.text)
+		a.text = binary.BigEndian.AppendUint32(codec.AppendString(a.text, c.Encoding(), newHost), uint32(newPort))
+		// When text grows, edits from before keep the array that they point into.
+		a.replace(from, c.Off(), a.text[start:len(a.text):len(a.text)])
 	}
 	return f
 }
