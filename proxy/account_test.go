@@ -187,8 +187,12 @@ func TestManySmallBacklogs(t *testing.T) {
 func TestLargest(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC) }
 	all := []holder{
-		{nil, 5000, at(1), 1}, {nil, 70_000, at(9), 9}, {nil, 9_000_000, at(9), 9}, {nil, 100_000, at(3), 4},
-		{nil, 8_500_000, at(2), 2}, {nil, 90_000, at(3), 3},
+		{nil, 5000, at(1), 1},
+		{nil, 70_000, at(9), 9},
+		{nil, 9_000_000, at(9), 9},
+		{nil, 100_000, at(3), 4},
+		{nil, 8_500_000, at(2), 2},
+		{nil, 90_000, at(3), 3},
 	}
 	for _, c := range []struct {
 		enough int64

@@ -23,8 +23,9 @@ func onlyLinux(t *testing.T) {
 // stalledReader is a session whose broker sends far more than its client takes.
 func stalledReader(t *testing.T) (*Server, *net.TCPConn) {
 	t.Helper()
-	s := newServerWithoutTicks(t, newBroker(t, bodyOf(64<<20)).dial, rewrite.Rules{})
+	s := newServerWithoutTicks(t, newBroker(t, bodyOf(16<<20)).dial, rewrite.Rules{})
 	c := connect(t, s)
+	_ = c.SetReadBuffer(64 << 10)
 	mustWrite(t, c, request(30, 1, 1))
 	awaitSession(t, s, "the client takes no more", func(se *session) bool {
 		return se.client.owes() && !se.client.writable && se.broker.readable && se.broker.interest&interestRead == 0
@@ -43,7 +44,7 @@ func TestInterestFollowsNeed(t *testing.T) {
 			t.Errorf("interest %b in the client and %b in the broker, want %b and 0", se.client.interest, se.broker.interest, interestRead|interestWrite)
 		}
 	})
-	if got := mustRead(t, c); len(got) != 64<<20+8 {
+	if got := mustRead(t, c); len(got) != 16<<20+8 {
 		t.Fatalf("got %d bytes", len(got))
 	}
 	awaitSession(t, s, "all is quiet", func(se *session) bool {
@@ -96,7 +97,7 @@ func TestMutedClientWakesNobody(t *testing.T) {
 func TestInterestCannotBeChanged(t *testing.T) {
 	onlyLinux(t)
 	j := &journal{}
-	s := unstarted(t, newBroker(t, bodyOf(64<<20)).dial, rewrite.Rules{}, loggingTo(j))
+	s := unstarted(t, newBroker(t, bodyOf(16<<20)).dial, rewrite.Rules{}, loggingTo(j))
 	real := s.sys.openPoller
 	s.sys.openPoller = func(o Options) (poller, error) {
 		p, err := real(o)

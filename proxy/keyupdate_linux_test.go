@@ -136,7 +136,7 @@ func (u *updater) begin() []byte {
 func floodedServer(t *testing.T, change ...func(*Options)) (*Server, *net.TCPConn, *updater) {
 	t.Helper()
 	cert, pool := testCert(t)
-	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, append(change, tlsFor(cert))...)
+	s := newServer(t, newEcho(t).dial, rewrite.Rules{}, append(change, tlsFor(cert), func(o *Options) { o.FirstRequestTimeout = time.Hour })...)
 	raw := connect(t, s)
 	u := newUpdater(t, raw, &tls.Config{RootCAs: pool, ServerName: "broker.test"})
 	awaitSession(t, s, "the session is open", func(se *session) bool { return se.state == stateOpen })

@@ -146,7 +146,7 @@ func heldByConnections(address string) bool {
 // local address and port, the remote ones, and the state, all in hexadecimal, where 0A is
 // LISTEN. Source: proc_net_tcp.rst of the kernel's documentation.
 func socketsAt(file string, port uint64) (connected, listening bool) {
-	table, err := os.Open(file) //nolint:gosec // one of two fixed names
+	table, err := os.Open(file)
 	if err != nil {
 		return false, false
 	}

@@ -82,7 +82,7 @@ func (a *arrival) readV2(b []byte) (_ []byte, err error) {
 		rest, err = a.more(dropped[:0], min(length, len(dropped)))
 		length -= len(rest)
 	}
-	binary.BigEndian.PutUint16(b[headerV2Fixed-2:], uint16(kept)) //nolint:gosec // at most maxAddressV2
+	binary.BigEndian.PutUint16(b[headerV2Fixed-2:], uint16(kept))
 	if b[13] == byte(proxyproto.UNSPEC) && b[12] == byte(proxyproto.PROXY) {
 		// The receiver "must ignore any address information" of AF_UNSPEC, and may use the
 		// connection's own: the same as LOCAL, which is all that the library accepts.

@@ -42,7 +42,7 @@ func (r reason) fault() bool { return r >= reasonDial }
 // refusal reports whether the client is to try again, here or elsewhere: tiergate leaves
 // it, through no fault of the client's or of what the broker said.
 func (r reason) refusal() bool {
-	switch r {
+	switch r { //nolint:exhaustive // all others are no refusals
 	case reasonDial, reasonShortage, reasonDrained, reasonShutdown, reasonBufferFull, reasonNoRequest, reasonNoProgress, reasonLookupTimeout:
 		return true
 	default:

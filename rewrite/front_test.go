@@ -50,7 +50,7 @@ func TestFrontCutAtEachByte(t *testing.T) {
 				v := NewConversation(&Rules{Addresses: nodes, Unmapped: mode, Nodes: nodes})
 				out, unmapped, err := v.Front(key, version, bytes.Clone(frame[:n]), int64(len(frame)-n))
 				switch {
-				case err == codec.ErrShort && n < len(frame) && len(observed) == 0:
+				case errors.Is(err, codec.ErrShort) && n < len(frame) && len(observed) == 0:
 				case err != nil:
 					t.Fatalf("the first %d bytes of %x: %v, observed %q", n, frame, err, observed)
 				case n < long-1:

@@ -285,7 +285,7 @@ func (r *tieredReader) open(ctx context.Context, client *kgo.Client) (metadataTo
 	}
 	index := tiered.New(topic.partitions, tiered.Limits{})
 	from := make(map[int32]kgo.Offset, topic.partitions)
-	for i := range int32(topic.partitions) {
+	for i := range int32(topic.partitions) { //nolint:gosec // as Kafka counts partitions
 		start, ok := starts[i]
 		if !ok {
 			return topic, fmt.Errorf("partition %d of %s: no start offset from its leader", i, remoteLogMetadata)

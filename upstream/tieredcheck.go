@@ -66,7 +66,7 @@ func (c *Cluster) readOnce(ctx context.Context) []error {
 		r.mu.RUnlock()
 		if complete {
 			stop()
-			<-ended
+			_ = <-ended // of reading that was stopped
 			return faults
 		}
 		select {
@@ -81,7 +81,7 @@ func (c *Cluster) readOnce(ctx context.Context) []error {
 func (r *tieredReader) faults() []error {
 	var faults []error
 	for i := range r.sources {
-		if err := r.index.Fault(int32(i)); err != nil { //nolint:gosec // the number of a partition
+		if err := r.index.Fault(int32(i)); err != nil {
 			faults = append(faults, fmt.Errorf("partition %d of %s: %w", i, remoteLogMetadata, err))
 		}
 	}

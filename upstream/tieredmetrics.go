@@ -78,7 +78,7 @@ func (m *tieredMetrics) Collect(to chan<- prometheus.Metric) {
 	if x := m.reader.index; x != nil {
 		n = x.Counts()
 		for i, s := range m.reader.sources {
-			lag += max(0, s.end-x.Position(int32(i))) //nolint:gosec // the number of a partition
+			lag += max(0, s.end-x.Position(int32(i)))
 		}
 	}
 	n.Records += m.records

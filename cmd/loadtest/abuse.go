@@ -84,7 +84,7 @@ func (c *AbuseCmd) write(r *abuse.Report, streams *Streams) error {
 		return err
 	}
 	for name, text := range map[string][]byte{"abuse.json": append(rows, '\n'), "abuse.md": []byte(r.Text())} {
-		if err := os.WriteFile(filepath.Join(c.Out, name), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(c.Out, name), text, 0o600); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func (c *AbuseCmd) write(r *abuse.Report, streams *Streams) error {
 			document, err = load.Insert(document, "abuse", r.Text())
 		}
 		if err == nil {
-			err = os.WriteFile(c.Doc, document, 0o644)
+			err = os.WriteFile(c.Doc, document, 0o600) // keeps the permissions that it has
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Doc, err)

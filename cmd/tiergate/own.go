@@ -102,7 +102,7 @@ func binds(l config.Listener) []config.HostPort {
 	switch l.Kind() {
 	case config.KindRange:
 		for p := int32(l.Nodes.First); p <= int32(l.Nodes.Last); p++ {
-			all = append(all, config.HostPort{Host: l.Nodes.Host, Port: uint16(p)})
+			all = append(all, config.HostPort{Host: l.Nodes.Host, Port: uint16(p)}) //nolint:gosec // between two ports
 		}
 	case config.KindAddresses:
 		for _, a := range l.NodeAddresses {

@@ -39,7 +39,7 @@ func wantNoSecrets(t *testing.T, what, text string) {
 	t.Helper()
 	lower := strings.ToLower(text)
 	for _, secret := range []string{servicePassword, clientPassword, wrongPassword} {
-		forms := []string{strings.ToLower(secret), hex.EncodeToString([]byte(secret)), strings.Trim(fmt.Sprint([]byte(secret)), "[]")}
+		forms := []string{strings.ToLower(secret), hex.EncodeToString([]byte(secret)), strings.Trim(fmt.Sprintf("%d", []byte(secret)), "[]")}
 		for offset := range 3 {
 			// The characters that hold bits of what stands before and after differ.
 			encoded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", offset) + secret))

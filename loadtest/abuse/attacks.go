@@ -294,7 +294,7 @@ func silentBroker(ctx context.Context, s *scene) {
 
 // selfDial connects to the node that is advertised at tiergate's own address.
 func selfDial(ctx context.Context, s *scene) {
-	s.attackers(ctx, s.second, 4, time.Second, func(ctx context.Context, _ int, c *net.TCPConn) {
+	s.attackers(ctx, s.second, 4, time.Second, func(_ context.Context, _ int, c *net.TCPConn) {
 		if _, err := c.Write(apiVersions()); err == nil {
 			untilClosed(c)
 		}

@@ -146,7 +146,8 @@ func (m *Machine) appendTopics(b []byte, rows func(b []byte, t *topic) []byte) [
 	return b
 }
 
-func bit(set bool) int {
+// bit is a bool as a number.
+func bit(set bool) int { //nolint:revive // it controls nothing
 	if set {
 		return 1
 	}

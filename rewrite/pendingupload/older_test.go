@@ -416,7 +416,8 @@ func FuzzOlder(f *testing.F) {
 		}
 		answers := [][]byte{a0, a1, a2, a3, a4, a5, a6, a7, a8}
 		for i := 0; i < len(answers) && m.State() != Done; {
-			for _, ok := m.Ready(); ok; _, ok = m.Ready() {
+			for ok := true; ok; {
+				_, ok = m.Ready()
 			}
 			if m.Size() > 1<<20+400*int64(len(request)+len(a0)+len(a1)+len(a2)+len(a3)+len(a4)+len(a5)+len(a6)+len(a7)+len(a8)) {
 				t.Fatalf("%d bytes held", m.Size())

@@ -57,7 +57,7 @@ func wantDropped(t *testing.T, lines int, text string, want uint64) {
 		q, p, back := stalled()
 		write(t, q, 1, "first\n")
 		synctest.Wait() // it is being written
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		write(t, q, lines, text)
 		if got := q.Dropped(); got != want {
 			t.Errorf("%d lines of %d bytes: %d dropped, want %d", lines, len(text), got, want)
@@ -96,7 +96,7 @@ func TestQueueReportsFailedWrites(t *testing.T) {
 		write(t, q, 3, "lost\n")
 		synctest.Wait()
 		p.broken.Store(false)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		write(t, q, 1, "seen\n")
 		if err := q.Close(t.Context()); err != nil {
 			t.Error(err)
