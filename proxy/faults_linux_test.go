@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tiergate/codec"
 	"tiergate/rewrite"
 )
 
@@ -265,18 +266,6 @@ func TestTokensByteByByte(t *testing.T) {
 	compare(t, "what the client got", client.read(1000), append(append(ok, token...), response(2)...))
 }
 
-// A handshake whose client id does not fit ends the session, and not with a panic.
-func TestBrokenHandshake(t *testing.T) {
-	f, s, client, broker := oneSession(t, 1000)
-	bad := handshakeV0(1, "PLAIN")
-	bad[12], bad[13] = 0x7f, 0xff // the length of the client id
-	client.arrive(bad)
-	f.round(s.loops[0])
-	if len(s.loops[0].sessions) != 0 || len(broker.out) != 0 || !client.gone || s.loops[0].count.reasons[reasonMalformed] != 1 {
-		t.Errorf("%d sessions, the broker got %x", len(s.loops[0].sessions), broker.out)
-	}
-}
-
 // Bytes of a large frame are spliced through every failure that splice can have, and when
 // the socket fails, the session ends and no pipe is left.
 func TestSpliceFails(t *testing.T) {
@@ -307,4 +296,124 @@ func TestDrainAsksALoopThatDoesNotRun(t *testing.T) {
 		t.Errorf("sessions: %v", err)
 	}
 	f.tasks = nil
+}
+
+// fakeExchange sends what a client does, and gives the broker's replies.
+func fakeExchange(f *fakeSystem, s *Server, client, broker *fakeSocket, sent, reply []byte) {
+	client.arrive(sent)
+	f.round(s.loops[0])
+	broker.arrive(reply)
+	f.round(s.loops[0])
+	for len(f.jobs) > 0 {
+		job := f.jobs[0]
+		f.jobs = f.jobs[1:]
+		job()
+		f.round(s.loops[0])
+	}
+}
+
+// Frames that cannot be understood, at every place where that is found out, end their
+// session for the right reason, and nothing of it is left.
+func TestBrokenFramesEverywhere(t *testing.T) {
+	ask := request(apiVersionsKey, 3, 1, 0, 1, 1, 0)
+	versions := answerFrame(1, versionsAnswer(3, 10))
+	small := append(request(2, 11, 2), 0xff, 0xff)
+	codec.PutSize(small)
+	large := append(request(2, 11, 2), make([]byte, largeFrame)...)
+	for i := range large[15:] {
+		large[15+i] = 0xff
+	}
+	codec.PutSize(large)
+	cut := request(2, 11, 2)
+	cut[12], cut[13] = 0x7f, 0xff // the length of the client id
+	handshake, ok := handshakeV0(1, "SCRAM-SHA-256"), response(1, 0, 0, 0, 0, 0, 0)
+	whole := append(sized(1<<20), request(2, 11, 2)[codec.SizeLen:]...)
+	limited := func(o *Options) { o.MaxBufferedBytes = 1 << 20 }
+	for _, c := range []struct {
+		name string
+		// Each is what the client sends, and what the broker does then.
+		exchanges [][2][]byte
+		want      reason
+		change    func(*Options)
+	}{
+		{"a small request of partitions", [][2][]byte{{ask, versions}, {small, nil}}, reasonMalformed, nil},
+		{"a large request of partitions", [][2][]byte{{ask, versions}, {large, nil}}, reasonMalformed, nil},
+		{"a request that needs the broker's versions first", [][2][]byte{{cut, nil}}, reasonMalformed, nil},
+		{"the broker's versions", [][2][]byte{{pendingRequest(2, 1), response(1, 0)}}, reasonMalformed, nil},
+		{"a lookup's response", [][2][]byte{{ask, versions}, {pendingRequest(2, 1), response(1, 0)}}, reasonMalformed, nil},
+		{"a request behind tokens", [][2][]byte{{handshake, ok}, {frameOf(0, 1, 2), nil}}, reasonMalformed, nil},
+		{"a handshake", [][2][]byte{{brokenHandshake(), nil}}, reasonMalformed, nil},
+		{"a frame for which there is never room", [][2][]byte{{ask, versions}, {whole, nil}}, reasonBufferFull, limited},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := &journal{}
+			f, s, client, broker := oneSession(t, 1<<20, loggingTo(j), func(o *Options) {
+				if c.change != nil {
+					c.change(o)
+				}
+			})
+			for _, e := range c.exchanges {
+				fakeExchange(f, s, client, broker, e[0], e[1])
+			}
+			client.end()
+			broker.end()
+			f.round(s.loops[0])
+			s.loops[0].tick(f.now.Add(time.Minute))
+			l := s.loops[0]
+			if len(j.with("session closed: ", "reason="+c.want.String())) != 1 || len(l.sessions) != 0 || len(f.socks) != 0 || s.account.total.Load() != 0 || f.misuse != "" {
+				t.Errorf("want %v, got %q; %d sessions, %d sockets, %d bytes; %s", c.want, j.lines, len(l.sessions), len(f.socks), s.account.total.Load(), f.misuse)
+			}
+		})
+	}
+}
+
+// brokenHandshake is one whose client id does not fit.
+func brokenHandshake() []byte {
+	bad := handshakeV0(1, "PLAIN")
+	bad[12], bad[13] = 0x7f, 0xff // the length of the client id
+	return bad
+}
+
+// Work off the loop that has not begun when its session ends does not begin.
+func TestWorkOfASessionThatHasEnded(t *testing.T) {
+	f, s, client, broker := oneSession(t, 1<<20, func(o *Options) { o.Loops = 1 })
+	fakeExchange(f, s, client, broker, request(apiVersionsKey, 3, 1, 0, 1, 1, 0), answerFrame(1, versionsAnswer(3, 10)))
+	req, _ := largeLookup()
+	client.arrive(req)
+	f.round(s.loops[0])
+	se := only(s.loops[0])
+	if se == nil || se.requests.stall != stallMachine || len(f.jobs) != 1 {
+		t.Fatalf("the request is not worked on off the loop: %d jobs", len(f.jobs))
+	}
+	s.heavy <- struct{}{} // others work
+	client.cut()
+	broker.cut()
+	f.round(s.loops[0])
+	se.end(reasonClientClosed, nil)
+	f.jobs[0]()
+	f.round(s.loops[0])
+	if len(s.heavy) != 1 || s.account.total.Load() != 0 || len(f.socks) != 0 || f.misuse != "" {
+		t.Errorf("%d bytes, %d sockets are left; %s", s.account.total.Load(), len(f.socks), f.misuse)
+	}
+}
+
+// Room is made for nobody once the server closes: nothing waits for loops that have ended.
+func TestReclaimEnds(t *testing.T) {
+	_, s, _, _ := oneSession(t, 10)
+	s.cancel()
+	s.account.total.Add(s.account.limit + 1)
+	s.makeRoom()
+	s.reclaim()
+	if n := len(s.loops[0].sessions); n != 1 {
+		t.Errorf("%d sessions, want 1", n)
+	}
+}
+
+// An epoll loop moves what is too much for one turn, past readers that stop.
+func TestEpollWithBackPressure(t *testing.T) {
+	s := newServer(t, newBroker(t, bodyOf(16<<20)).dial, rewrite.Rules{}, func(o *Options) { o.EventLoop = EventLoopEpoll })
+	c := connect(t, s)
+	mustWrite(t, c, request(30, 1, 1))
+	awaitSession(t, s, "the client's socket takes no more", func(se *session) bool { return se.client.owes() && !se.client.writable })
+	compare(t, "the response", mustRead(t, c), response(1, make([]byte, 16<<20)...))
 }

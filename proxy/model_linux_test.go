@@ -423,9 +423,10 @@ func (w *world) brokerTakes(p *pair, frame []byte) {
 	}
 }
 
-// breakBroker has a broker send what is no frame, after all that it has replied to.
-func (w *world) breakBroker() {
-	if p := w.pair(); p.broker != nil && !p.crazy {
+// breakBroker has a broker reply to all that it was sent, and then send what is no frame.
+func (w *world) breakBroker(p *pair) {
+	w.brokerReads(p, 1<<30)
+	if p.broker != nil && !p.crazy {
 		w.note("%s: the broker breaks", p.name)
 		p.crazy = true
 		p.replies = append(p.replies, sized(-1)...)
@@ -559,7 +560,7 @@ func (w *world) rare(n int) {
 			w.loop.drain()
 		}
 	case 5:
-		w.breakBroker()
+		w.breakBroker(w.pair())
 	}
 }
 
@@ -719,14 +720,18 @@ func (w *world) finish() {
 }
 
 // oneSession is an open session whose sockets have so much room.
-func oneSession(t *testing.T, room int) (f *fakeSystem, s *Server, client, broker *fakeSocket) {
+func oneSession(t *testing.T, room int, change ...func(*Options)) (f *fakeSystem, s *Server, client, broker *fakeSocket) {
 	t.Helper()
 	f = newFakeSystem(1, nullFile(t))
 	broker = &fakeSocket{room: room}
-	s, err := f.server(Options{Endpoints: []Endpoint{{
-		Rules: rewrite.Rules{PendingUpload: rewrite.PendingUploadOff},
-		Dial:  func(context.Context) (net.Conn, error) { return f.dial(broker), nil },
-	}}})
+	opts := Options{Endpoints: []Endpoint{{
+		Verdicts: noVerdicts{},
+		Dial:     func(context.Context) (net.Conn, error) { return f.dial(broker), nil },
+	}}}
+	for _, f := range change {
+		f(&opts)
+	}
+	s, err := f.server(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -734,6 +739,7 @@ func oneSession(t *testing.T, room int) (f *fakeSystem, s *Server, client, broke
 	fd, client := f.open(room)
 	newSession(s.loops[0], &arrival{endpoint: s.endpoints[0], peer: &net.TCPAddr{}, fd: fd})
 	f.jobs[0]()
+	f.jobs = nil
 	f.round(s.loops[0])
 	return f, s, client, broker
 }
@@ -799,7 +805,9 @@ func TestSessionModel(t *testing.T) {
 		case 2:
 			w.shutdown()
 		case 3:
-			w.breakBroker()
+			for _, p := range w.pairs {
+				w.breakBroker(p)
+			}
 			w.complete()
 		default:
 			w.complete()
