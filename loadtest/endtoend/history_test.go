@@ -62,6 +62,11 @@ func replay(t *testing.T, l kafka.StateLog, leaderEpoch int32) *tierlog.Log {
 // to -1, -2, -4 and -5 compare with the model's as an older one. Both come in one request,
 // as they would from a client that asks for everything.
 func testHistory(t *testing.T, ctx context.Context, s *stand) {
+	testHistoryOf(t, ctx, s, func(*tierlog.Log) {})
+}
+
+// testHistoryOf is testHistory, where prepare changes the model of each log first.
+func testHistoryOf(t *testing.T, ctx context.Context, s *stand, prepare func(*tierlog.Log)) {
 	comparisons := 0
 	conn := dial(t, ctx, s.rewriteA.Address())
 	timestamps := []int64{-6, -1, -2, -4, -5}
@@ -69,6 +74,7 @@ func testHistory(t *testing.T, ctx context.Context, s *stand) {
 		epoch, _, err := s.cluster.LeaderEpoch(ctx, l.Topic)
 		must(t, err)
 		m := replay(t, l, epoch)
+		prepare(m)
 		for _, isolation := range []int8{readUncommitted, readCommitted} {
 			for _, replicaID := range []int32{consumer, tierlog.DebuggingReplicaID, nodeID} {
 				for _, current := range []int32{anyEpoch, epoch, epoch - 1, epoch + 1} {

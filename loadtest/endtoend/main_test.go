@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	ctx := context.Background()
-	if err := kafka.Check(ctx, kafka.Kafka39, kafka.Kafka41, kafka.Kafka43); err != nil {
+	if err := kafka.Check(ctx, kafka.Kafka36, kafka.Kafka38, kafka.Kafka39, kafka.Kafka41, kafka.Kafka43); err != nil {
 		fmt.Println(err)
 		return 1
 	}

@@ -38,14 +38,14 @@ type stand struct {
 // nodeID is that of the only broker of a stand.
 const nodeID = 1
 
-// newStand starts the broker.
-func newStand(t *testing.T, version string) *stand {
+// newStand starts the broker; jvm are more options of its Java.
+func newStand(t *testing.T, version string, jvm ...string) *stand {
 	t.Helper()
 	ports, err := kafka.FreePorts(2)
 	must(t, err)
 	s := &stand{directAddress: kafka.Loopback(ports[0]), serviceAddress: kafka.Loopback(ports[1])}
 	s.cluster = kafka.Start(t, kafka.Options{
-		Version: version, TieredStorage: kafka.TieredStorageOn, Logger: progress(),
+		Version: version, TieredStorage: kafka.TieredStorageOn, Logger: progress(), JVM: jvm,
 		Nodes: []kafka.NodeOptions{{NodeID: nodeID, Listeners: []kafka.Listener{
 			{Name: "SIDECAR", Advertised: s.directAddress},
 			{Name: "SERVICE", Advertised: s.serviceAddress},
