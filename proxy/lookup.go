@@ -33,6 +33,9 @@ type lookup struct {
 // bytes are not the loop's.
 const largeFrame = bufferSize
 
+// minRowBytes is the length of a partition in a ListOffsets response.
+const minRowBytes = 27
+
 // apiVersionsKey is the API key of ApiVersions; its version 0 is what every broker
 // answers (KIP-511, KIP-896).
 const apiVersionsKey = 18
@@ -235,34 +238,41 @@ func (s *session) resolveVerdicts(topics []string) {
 
 // resolved is the end of resolveVerdicts.
 func (s *session) resolved(known map[string]bool, err error) {
-	s.resume(err, func() error {
+	s.resume(err, func() ([]byte, error) {
 		s.lookup.machine.Verdicts(verdictsOf(known))
-		return nil
+		return s.proceed()
 	})
 }
 
 // resolveUploads finds out off the loop what is uploaded.
 func (s *session) resolveUploads(m *pendingupload.Older) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.VerdictTimeout)
-	wanted, again := m.Wanted()
-	resolve := s.endpoint.Uploads.ResolveUploads
-	if again {
-		resolve = s.endpoint.Uploads.ResolveCurrentUploads
-	}
 	s.loop.server.background(func() {
 		defer cancel()
 		var known []pendingupload.Uploaded
 		err := s.loop.server.recovered(func() error {
-			known = resolve(ctx, wanted)
+			wanted, again := m.Wanted() // nothing changes the machine while it waits for this
+			if again {
+				known = s.endpoint.Uploads.ResolveCurrentUploads(ctx, wanted)
+			} else {
+				known = s.endpoint.Uploads.ResolveUploads(ctx, wanted)
+			}
 			return nil
 		})
-		s.loop.post(func() { s.loop.guard(s, func() { s.resume(err, func() error { return m.Take(known) }) }) })
+		s.loop.post(func() { s.loop.guard(s, func() { s.uploadsResolved(m, known, err) }) })
 	})
 }
 
-// resume gives the machine what was found out off the loop, and goes on. err is that of
-// finding it out.
-func (s *session) resume(err error, give func() error) {
+// uploadsResolved is the end of resolveUploads.
+func (s *session) uploadsResolved(m *pendingupload.Older, known []pendingupload.Uploaded, err error) {
+	s.resume(err, func() ([]byte, error) {
+		return s.work(&s.responses, len(known)*minRowBytes, func() error { return m.Take(known) }, s.proceed)
+	})
+}
+
+// resume goes on with a lookup after something was found out off the loop. err is that of
+// finding it out; proceed returns what goes to the client.
+func (s *session) resume(err error, proceed func() ([]byte, error)) {
 	switch {
 	case s.state == stateEnded || s.lookup == nil:
 		return
@@ -274,10 +284,7 @@ func (s *session) resume(err error, give func() error) {
 		s.end(reasonPanic, err)
 		return
 	}
-	var out []byte
-	if err = give(); err == nil {
-		out, err = s.proceed()
-	}
+	out, err := proceed()
 	if err != nil {
 		s.end(reasonOf(err), err)
 		return

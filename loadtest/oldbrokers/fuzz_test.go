@@ -42,9 +42,9 @@ func TestRandomHistoriesBesideTheLeader(t *testing.T) {
 			b.write(t, ctx, randomHistories(rng, id, ends, int32(2*round+2)))
 			must(t, b.cluster.Restart(ctx))
 			b.awaitTasks(t, ctx)
-			b.compare(t, ctx, "random histories, restarted")
+			b.compare(t, ctx, "random histories, restarted", noCause)
 		}
-		t.Logf("Kafka %s: %d comparisons, %d different, %d where Kafka 3.6 had not refilled its field", version, b.comparisons, b.different, b.refilled)
+		b.summary(t)
 	})
 }
 
@@ -86,9 +86,6 @@ func (b *bench) awaitTasks(t *testing.T, ctx context.Context) {
 // grow appends records to every partition, so that the epochs of the log differ.
 func (b *bench) grow(t *testing.T, ctx context.Context, rng *rand.Rand, topic string, ends []int64) {
 	t.Helper()
-	client, err := b.cluster.Client()
-	must(t, err)
-	defer client.Close()
 	var records []*kgo.Record
 	for partition := range ends {
 		n := rng.IntN(12)
@@ -97,22 +94,29 @@ func (b *bench) grow(t *testing.T, ctx context.Context, rng *rand.Rand, topic st
 			records = append(records, &kgo.Record{Topic: topic, Partition: int32(partition), Value: []byte("x")})
 		}
 	}
+	b.produce(t, ctx, records)
+}
+
+// produce uses a client of its own: one that has met a topic before it was deleted knows
+// its old id.
+func (b *bench) produce(t *testing.T, ctx context.Context, records []*kgo.Record) {
+	t.Helper()
+	client, err := b.cluster.Client()
+	must(t, err)
+	defer client.Close()
 	must(t, client.ProduceSync(ctx, records...).FirstErr())
 }
 
 // write writes events into the metadata topic, in their order for each partition.
 func (b *bench) write(t *testing.T, ctx context.Context, events []tierlog.RemoteEvent) {
 	t.Helper()
-	client, err := b.cluster.Client()
-	must(t, err)
-	defer client.Close()
 	var records []*kgo.Record
 	for _, e := range events {
 		records = append(records, &kgo.Record{
 			Topic: metadataTopic, Partition: metadataPartition(e.Segment.TopicID, e.Segment.Partition), Value: e.Value(),
 		})
 	}
-	must(t, client.ProduceSync(ctx, records...).FirstErr())
+	b.produce(t, ctx, records)
 }
 
 // metadataPartition is RemoteLogMetadataTopicPartitioner, with franz-go's murmur2: not with

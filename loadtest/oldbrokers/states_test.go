@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"tiergate/loadtest/kafka"
 )
 
@@ -21,18 +23,18 @@ func TestTieredOffsetsBesideTheLeader(t *testing.T) {
 		b := newBench(t, version)
 		logs, err := b.cluster.BuildLogStates(ctx, "state", kafka.LogStatesWithoutKIP950())
 		must(t, err)
-		b.compare(t, ctx, "built")
+		b.compare(t, ctx, "built", deletedEpochs)
 		must(t, b.cluster.Restart(ctx))
 		must(t, kafka.AwaitSettled(ctx, logs))
-		b.compare(t, ctx, "restarted")
+		b.compare(t, ctx, "restarted", noCause)
 		b.cluster.Node(1).Kill()
 		must(t, b.cluster.StartNodes(ctx))
 		must(t, kafka.AwaitSettled(ctx, logs))
-		b.compare(t, ctx, "killed and started")
+		b.compare(t, ctx, "killed and started", noCause)
 		b.failingCopies(t, ctx)
 		b.remoteRetention(t, ctx, logs)
 		b.recreated(t, ctx, logs)
-		t.Logf("Kafka %s: %d comparisons, %d different, %d where Kafka 3.6 had not refilled its field", version, b.comparisons, b.different, b.refilled)
+		b.summary(t)
 	})
 }
 
@@ -52,7 +54,7 @@ func (b *bench) failingCopies(t *testing.T, ctx context.Context) {
 	must(t, os.Rename(b.cluster.RemoteDir(), away))
 	must(t, os.WriteFile(b.cluster.RemoteDir(), nil, 0o644))
 	must(t, l.Append(ctx, 800, 4000))
-	b.compare(t, ctx, "copies fail")
+	b.compare(t, ctx, "copies fail", noCause)
 	b.cluster.Node(1).Kill()
 	must(t, os.Remove(b.cluster.RemoteDir()))
 	must(t, os.Rename(away, b.cluster.RemoteDir()))
@@ -63,7 +65,7 @@ func (b *bench) failingCopies(t *testing.T, ctx context.Context) {
 		}
 		return nil
 	}))
-	b.compare(t, ctx, "copies work again")
+	b.compare(t, ctx, "copies work again", noCause)
 }
 
 // remoteRetention has the uploaded segments deleted of every log that can.
@@ -82,26 +84,27 @@ func (b *bench) remoteRetention(t *testing.T, ctx context.Context, logs []kafka.
 			return nil
 		}))
 	}
-	b.compare(t, ctx, "remote retention")
+	b.compare(t, ctx, "remote retention", deletedEpochs)
 	must(t, b.cluster.Restart(ctx))
-	b.compare(t, ctx, "remote retention, restarted")
+	b.compare(t, ctx, "remote retention, restarted", noCause)
 }
 
 // recreated deletes topics and creates them again under the same names, first without
 // data.
 func (b *bench) recreated(t *testing.T, ctx context.Context, logs []kafka.StateLog) {
-	var again []*kafka.Log
 	for _, l := range logs {
 		must(t, b.cluster.DeleteTopic(ctx, l.Topic))
-		made, err := b.cluster.CreateLog(ctx, l.Topic, l.State.Configs)
-		must(t, err)
-		again = append(again, made)
+		must(t, b.cluster.CreateTopic(ctx, l.Topic, 1, 1, l.State.Configs))
 	}
-	b.compare(t, ctx, "created again")
-	for _, l := range again {
-		must(t, l.Append(ctx, 400, 4000))
+	b.compare(t, ctx, "created again", noCause)
+	var records []*kgo.Record
+	for _, l := range logs {
+		for range 400 {
+			records = append(records, &kgo.Record{Topic: l.Topic, Value: make([]byte, 4000)})
+		}
 	}
-	b.compare(t, ctx, "created again, with data")
+	b.produce(t, ctx, records)
+	b.compare(t, ctx, "created again, with data", noCause)
 	must(t, b.cluster.Restart(ctx))
-	b.compare(t, ctx, "created again, with data, restarted")
+	b.compare(t, ctx, "created again, with data, restarted", noCause)
 }

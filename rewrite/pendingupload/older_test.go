@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
@@ -449,4 +450,11 @@ func FuzzOlder(f *testing.F) {
 			t.Fatal("done without a response")
 		}
 	})
+}
+
+// tierPartSize is what the account of memory counts.
+func TestTierPartSize(t *testing.T) {
+	if got := unsafe.Sizeof(tierPart{}); got != tierPartSize {
+		t.Errorf("a tierPart has %d bytes, tierPartSize is %d", got, tierPartSize)
+	}
 }

@@ -112,7 +112,7 @@ type tierPart struct {
 	late, tried bool
 }
 
-const tierPartSize = 96
+const tierPartSize = 104
 
 // tier is one ListOffsets request of version 8 whose -5 is answered. The table has its
 // partitions and makes requests and response of them; its stages are not used.
