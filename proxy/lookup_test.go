@@ -74,7 +74,7 @@ func (b *oldBroker) serve(c *net.TCPConn) {
 func (b *oldBroker) answer(frame []byte) ([]byte, int) {
 	key, version, id := codec.RequestKey(frame), codec.RequestVersion(frame), codec.RequestCorrelationID(frame)
 	enc := codec.Classic
-	if first, ok := map[int16]int16{2: 6, 18: 3, 23: 4}[key]; ok {
+	if first, ok := map[int16]int16{2: 6, 3: 9, 18: 3, 23: 4}[key]; ok {
 		enc = codec.EncodingOf(version, first)
 	}
 	clientID, off, err := codec.RequestBody(frame, enc)
@@ -90,6 +90,13 @@ func (b *oldBroker) answer(frame []byte) ([]byte, int) {
 		}
 		n := b.note("list_offsets v%d #%d %q %s", version, id, clientID, timestampsOf(req))
 		return answerFrame(id, b.listOffsets(req)), n
+	case 3:
+		req := kmsg.NewPtrMetadataRequest()
+		req.Version = version
+		if err = req.ReadFrom(frame[off:]); err != nil {
+			return nil, b.note("impossible metadata v%d %x (%v)", version, frame, err)
+		}
+		return answerFrame(id, b.metadata(req)), b.note("metadata v%d #%d %q", version, id, clientID)
 	case 18:
 		return answerFrame(id, versionsAnswer(version, b.max)), b.note("api_versions v%d #%d %q", version, id, clientID)
 	case 23:
@@ -139,6 +146,19 @@ func offsetsAnswer(req *kmsg.ListOffsetsRequest, of func(string, kmsg.ListOffset
 		resp.Topics = append(resp.Topics, t)
 	}
 	return resp
+}
+
+// metadata gives topics an id: their name.
+func (b *oldBroker) metadata(req *kmsg.MetadataRequest) kmsg.Response {
+	r := req.ResponseKind().(*kmsg.MetadataResponse)
+	r.Version = req.Version
+	for _, topic := range req.Topics {
+		t := kmsg.NewMetadataResponseTopic()
+		t.Topic = topic.Topic
+		copy(t.TopicID[:], *topic.Topic)
+		r.Topics = append(r.Topics, t)
+	}
+	return r
 }
 
 func (b *oldBroker) epochEnds(req *kmsg.OffsetForLeaderEpochRequest) kmsg.Response {

@@ -168,6 +168,23 @@ func (c *Cluster) LeaderEpoch(ctx context.Context, topic string) (epoch, leader 
 	return 0, 0, fmt.Errorf("%s-0 has no leader", topic)
 }
 
+// TopicID returns the id of a topic.
+func (c *Cluster) TopicID(ctx context.Context, topic string) (id [16]byte, err error) {
+	cl, err := c.own()
+	if err != nil {
+		return id, err
+	}
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = kmsg.StringPtr(topic)
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return id, fmt.Errorf("metadata of %s: %w", topic, err)
+	}
+	return resp.Topics[0].TopicID, kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+}
+
 // CreateLog creates a topic of one partition and one replica.
 func (c *Cluster) CreateLog(ctx context.Context, topic string, configs map[string]string) (*Log, error) {
 	if err := c.CreateTopic(ctx, topic, 1, 1, configs); err != nil {

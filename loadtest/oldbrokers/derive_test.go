@@ -48,9 +48,14 @@ func derive(ctx context.Context, conn *kafka.Conn, reader *upstream.Cluster, top
 	return -1, nil
 }
 
+// listOffset asks at version 8, which every broker here has.
 func listOffset(ctx context.Context, conn *kafka.Conn, topic string, partition int32, timestamp int64) (kafka.Position, error) {
+	return listOffsetAt(ctx, conn, 8, topic, partition, timestamp)
+}
+
+func listOffsetAt(ctx context.Context, conn *kafka.Conn, version int16, topic string, partition int32, timestamp int64) (kafka.Position, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
-	req.Version = 8
+	req.Version, req.ReplicaID = version, -1
 	t := kmsg.NewListOffsetsRequestTopic()
 	t.Topic = topic
 	p := kmsg.NewListOffsetsRequestTopicPartition()

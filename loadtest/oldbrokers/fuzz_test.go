@@ -34,7 +34,7 @@ func TestRandomHistoriesBesideTheLeader(t *testing.T) {
 		must(t, b.cluster.CreateTopic(ctx, topic, historyPartitions, 1, map[string]string{
 			"remote.storage.enable": "true", "retention.ms": "-1", "retention.bytes": "-1", "local.retention.ms": "-1",
 		}))
-		id := b.topicID(t, ctx, topic)
+		id := b.idOf(t, ctx, topic)
 		rng := rand.New(rand.NewPCG(1, 2))
 		ends := make([]int64, historyPartitions)
 		for round := range historyRounds {
@@ -46,20 +46,6 @@ func TestRandomHistoriesBesideTheLeader(t *testing.T) {
 		}
 		b.summary(t)
 	})
-}
-
-// topicID returns the id of a topic.
-func (b *bench) topicID(t *testing.T, ctx context.Context, topic string) [16]byte {
-	t.Helper()
-	memory, err := kafka.Peek(ctx, b.debug)
-	must(t, err)
-	for _, m := range memory {
-		if m.Topic == topic {
-			return m.TopicID
-		}
-	}
-	t.Fatalf("no topic %s in the broker's memory", topic)
-	return [16]byte{}
 }
 
 // awaitTasks waits until every copy task has looked for its highest offset.
