@@ -136,4 +136,11 @@
 //   - A broker answers -5 with none, too, when what it uploaded lies beyond what the reader may
 //     read. Only an unclean election that took records back which were uploaded leads there.
 //     It then looks as if nothing was uploaded, and the answer is the log start.
+//
+// # Brokers without -5
+//
+// Brokers of Kafka 3.6 to 3.8 end at version 8. For them Older makes -5 from what is known of
+// their metadata topic (see tier.go), and with -6 has a Machine run in front of it. Two more
+// differences follow: -5 is answered with OFFSET_NOT_AVAILABLE where -1 is, and it is not
+// limited to what the reader may read.
 package pendingupload
