@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -57,16 +58,16 @@ func (c *Cluster) metadataManager(ctx context.Context, nodeID int32) (class stri
 func (c *Cluster) readOnce(ctx context.Context) []error {
 	r := newTieredReader(c)
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- r.read(ctx) }()
+	var reading sync.WaitGroup
+	reading.Go(func() { ended <- r.read(ctx) })
+	defer reading.Wait()
+	defer stop()
 	for {
 		r.mu.RLock()
 		progress, complete, faults := r.progress, r.complete, r.faults()
 		r.mu.RUnlock()
 		if complete {
-			stop()
-			_ = <-ended // of reading that was stopped
 			return faults
 		}
 		select {
