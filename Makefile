@@ -30,7 +30,7 @@ vet:
 	$(GO) vet ./...
 
 # The end-to-end tests start brokers and take all cores: they run by themselves.
-UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e /loadtest/wholecluster -e /loadtest/follower/real -e /loadtest/load/real)
+UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e /loadtest/oldbrokers -e /loadtest/wholecluster -e /loadtest/follower/real -e /loadtest/load/real)
 
 unit: ## tests that need Go only
 	$(GO) test $(UNIT)
@@ -46,6 +46,7 @@ real: ## tests against real brokers: needs a JDK 17+, Maven, gcc and Python 3
 	@# -v: the figures (comparisons, requests on the wire) are part of the result.
 	$(GO) test -timeout 40m -v ./loadtest/endtoend/... $(SUMMARY)
 	$(GO) test -timeout 20m -v ./loadtest/wholecluster/... $(SUMMARY)
+	$(GO) test -timeout 30m -v ./loadtest/oldbrokers $(SUMMARY)
 	$(GO) test -timeout 20m -v ./loadtest/follower/real $(SUMMARY)
 	$(GO) test -timeout 20m -v ./loadtest/load/real $(SUMMARY)
 

@@ -30,7 +30,7 @@ func testWithoutLatestTiered(t *testing.T, version string) {
 	ports, err := kafka.FreePorts(1)
 	must(t, err)
 	s := newStand(t, version, kafka.PeekJVM(ports[0]))
-	s.logs, err = s.cluster.BuildLogStates(ctx, "state", kafka.LogStatesWithoutKIP950())
+	s.logs, err = s.cluster.BuildLogStates(ctx, "state", kafka.OlderLogStates(version))
 	must(t, err)
 	for _, test := range []standTest{
 		{"newcomer", func(t *testing.T) {

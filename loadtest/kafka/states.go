@@ -22,6 +22,9 @@ type LogState struct {
 	// Stages are run one after the other, with a restart of the broker between them,
 	// so that each one writes under its own leader epoch.
 	Stages []Stage
+	// RollsActive: an active segment beyond local retention has to be rolled without an
+	// append, which Kafka 3.6 does not.
+	RollsActive bool
 	// Settled is nil for the look-ups and the disk of a log that is in this state after
 	// the last stage. Restarts after that change the current leader epoch only, and
 	// Settled holds again as soon as the broker has read its remote log metadata.
@@ -154,11 +157,11 @@ func LogStates() []LogState {
 	return append(vectorStates(), moreStates()...)
 }
 
-// LogStatesWithoutKIP950 returns those of LogStates that brokers of Kafka 3.6 to 3.8 can be
-// brought into: copying or remote storage cannot be switched off there.
-func LogStatesWithoutKIP950() []LogState {
+// OlderLogStates returns those of LogStates that brokers of Kafka 3.6 to 3.8 can be brought
+// into: copying or remote storage cannot be switched off there (KIP-950).
+func OlderLogStates(version string) []LogState {
 	return slices.DeleteFunc(LogStates(), func(s LogState) bool {
-		return s.Name == RemoteStorageSwitchedOff || s.Name == CopyingSwitchedOff
+		return s.Name == RemoteStorageSwitchedOff || s.Name == CopyingSwitchedOff || s.RollsActive && version == Kafka36
 	})
 }
 
@@ -174,17 +177,17 @@ func vectorStates() []LogState {
 			Name: "uploaded, local part deleted", Configs: tiered(map[string]string{"local.retention.bytes": "1"}),
 			Stages: []Stage{appendLarge(fourSegments)}, Settled: uploadedLocalDeleted,
 		},
-		{Name: "everything uploaded", Configs: tiered(nil), Stages: []Stage{uploadEverything}, Settled: everythingUploaded},
+		{Name: "everything uploaded", Configs: tiered(nil), RollsActive: true, Stages: []Stage{uploadEverything}, Settled: everythingUploaded},
 		{
-			Name: "X is the first offset of a later epoch", Configs: tiered(nil),
+			Name: "X is the first offset of a later epoch", Configs: tiered(nil), RollsActive: true,
 			Stages: []Stage{uploadEverything, appendSmall(20)}, Settled: pendingFrom(20),
 		},
 		{
-			Name: "records deleted past the tiered part", Configs: tiered(nil),
+			Name: "records deleted past the tiered part", Configs: tiered(nil), RollsActive: true,
 			Stages: []Stage{uploadEverything, nothing, stages(appendSmall(20), awaitState(pendingFrom(20)), deleteAllBut(10))}, Settled: startsLocal,
 		},
 		{
-			Name: "all deleted", Configs: tiered(nil),
+			Name: "all deleted", Configs: tiered(nil), RollsActive: true,
 			Stages: []Stage{uploadEverything, nothing, stages(appendSmall(20), awaitState(pendingFrom(20)), deleteAllBut(0))}, Settled: startsLocal,
 		},
 		{
@@ -222,16 +225,16 @@ func moreStates() []LogState {
 			Stages: []Stage{appendSmall(50), stages(appendSmall(20), roll, appendSmall(20)), appendSmall(5)}, Settled: uploadedAllLocal,
 		},
 		{
-			Name: "several epochs after what is uploaded", Configs: tiered(nil),
+			Name: "several epochs after what is uploaded", Configs: tiered(nil), RollsActive: true,
 			Stages: []Stage{uploadEverything, appendSmall(3), appendSmall(4)}, Settled: pendingFrom(7),
 		},
 		{
-			Name: "open transaction after what is uploaded", Configs: tiered(nil),
+			Name: "open transaction after what is uploaded", Configs: tiered(nil), RollsActive: true,
 			Stages: []Stage{stages(uploadEverything, appendOpen(20)), appendSmall(5)}, Settled: pendingFrom(25),
 		},
 		{Name: "open transaction, nothing uploaded", Configs: tiered(nil), Stages: []Stage{appendOpen(20)}, Settled: nothingUploaded},
 		{
-			Name: "open transaction in what is pending", Configs: tiered(nil),
+			Name: "open transaction in what is pending", Configs: tiered(nil), RollsActive: true,
 			Stages: []Stage{stages(uploadEverything, appendSmall(9), appendOpen(11))}, Settled: pendingFrom(20),
 		},
 		{

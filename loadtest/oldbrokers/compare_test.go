@@ -17,9 +17,8 @@ import (
 	"tiergate/upstream"
 )
 
-// versions are what the tests run: the newest without -5, and the oldest with tiered
-// storage.
-var versions = flag.String("versions", kafka.Kafka38+","+kafka.Kafka36, "versions of Kafka, comma-separated")
+// versions are what the tests run: the newest without -5.
+var versions = flag.String("versions", kafka.Kafka38, "versions of Kafka, comma-separated")
 
 // bench is one broker whose memory can be read, and a reader of its metadata topic.
 type bench struct {

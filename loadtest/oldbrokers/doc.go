@@ -6,5 +6,5 @@
 // have no request that tells, so their memory is read over the Java debug interface
 // (kafka.Peek).
 //
-//	go test ./loadtest/oldbrokers -v -versions 3.7.2
+//	go test ./loadtest/oldbrokers -v -versions 3.6.2,3.7.2,3.8.1 -live 3.9.1,4.1.1,4.3.0 -rounds 10 -timeout 2h
 package oldbrokers

@@ -6,6 +6,7 @@ package oldbrokers
 import (
 	"context"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -18,10 +19,12 @@ import (
 
 const (
 	historyPartitions = 100
-	historyRounds     = 10
 	metadataTopic     = "__remote_log_metadata"
 	metadataCount     = 3 // its partitions, as the launcher has them
 )
+
+// rounds of 100 comparisons each, with a restart of the broker.
+var rounds = flag.Int("rounds", 2, "restarts of random histories")
 
 // TestRandomHistoriesBesideTheLeader writes random histories of segments into the metadata
 // topic: unfinished, deleted, overlapping, of foreign epochs, with ends beyond the log. A
@@ -37,7 +40,7 @@ func TestRandomHistoriesBesideTheLeader(t *testing.T) {
 		id := b.idOf(t, ctx, topic)
 		rng := rand.New(rand.NewPCG(1, 2))
 		ends := make([]int64, historyPartitions)
-		for round := range historyRounds {
+		for round := range *rounds {
 			b.grow(t, ctx, rng, topic, ends)
 			b.write(t, ctx, randomHistories(rng, id, ends, int32(2*round+2)))
 			must(t, b.cluster.Restart(ctx))

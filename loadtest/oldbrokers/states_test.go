@@ -21,7 +21,7 @@ func TestTieredOffsetsBesideTheLeader(t *testing.T) {
 	eachVersion(t, func(t *testing.T, version string) {
 		ctx := testContext(t)
 		b := newBench(t, version)
-		logs, err := b.cluster.BuildLogStates(ctx, "state", kafka.LogStatesWithoutKIP950())
+		logs, err := b.cluster.BuildLogStates(ctx, "state", kafka.OlderLogStates(version))
 		must(t, err)
 		b.compare(t, ctx, "built", deletedEpochs)
 		must(t, b.cluster.Restart(ctx))
