@@ -74,15 +74,19 @@ func (b *oldBroker) serve(c *net.TCPConn) {
 func (b *oldBroker) answer(frame []byte) ([]byte, int) {
 	key, version, id := codec.RequestKey(frame), codec.RequestVersion(frame), codec.RequestCorrelationID(frame)
 	enc := codec.Classic
-	if first, ok := map[int16]int16{2: 6, 3: 9, 18: 3, 23: 4}[key]; ok {
+	if first, ok := map[int16]int16{2: 6, 18: 3, 23: 4}[key]; ok {
 		enc = codec.EncodingOf(version, first)
+	}
+	lookup := key == 3 && b.max == 8 // others ask for metadata to have it echoed
+	if lookup {
+		enc = codec.Flexible
 	}
 	clientID, off, err := codec.RequestBody(frame, enc)
 	if err != nil {
 		return nil, b.note("broken request %x", frame)
 	}
-	switch key {
-	case 2:
+	switch {
+	case key == 2:
 		req := kmsg.NewPtrListOffsetsRequest()
 		req.Version = version
 		if err = req.ReadFrom(frame[off:]); err != nil || version > b.max {
@@ -90,16 +94,16 @@ func (b *oldBroker) answer(frame []byte) ([]byte, int) {
 		}
 		n := b.note("list_offsets v%d #%d %q %s", version, id, clientID, timestampsOf(req))
 		return answerFrame(id, b.listOffsets(req)), n
-	case 3:
+	case lookup:
 		req := kmsg.NewPtrMetadataRequest()
 		req.Version = version
 		if err = req.ReadFrom(frame[off:]); err != nil {
 			return nil, b.note("impossible metadata v%d %x (%v)", version, frame, err)
 		}
 		return answerFrame(id, b.metadata(req)), b.note("metadata v%d #%d %q", version, id, clientID)
-	case 18:
+	case key == 18:
 		return answerFrame(id, versionsAnswer(version, b.max)), b.note("api_versions v%d #%d %q", version, id, clientID)
-	case 23:
+	case key == 23:
 		req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 		req.Version = version
 		if err = req.ReadFrom(frame[off:]); err != nil {
