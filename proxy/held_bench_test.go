@@ -77,13 +77,15 @@ func loopHeld(b *testing.B, n int) (longest time.Duration) {
 			_, _ = io.CopyN(io.Discard, c, int64(codec.Size(size)))
 		}
 	}()
+	pause := time.NewTicker(100 * time.Microsecond)
+	defer pause.Stop()
 	for !over.Load() {
 		ran := make(chan struct{})
 		began := time.Now()
 		s.loops[0].post(func() { close(ran) })
 		<-ran
 		longest = max(longest, time.Since(began))
-		time.Sleep(100 * time.Microsecond)
+		<-pause.C
 	}
 	return longest
 }

@@ -94,7 +94,7 @@ func (c *AbuseCmd) write(r *abuse.Report, streams *Streams) error {
 			document, err = load.Insert(document, "abuse", r.Text())
 		}
 		if err == nil {
-			err = os.WriteFile(c.Doc, document, 0o600) // keeps the permissions that it has
+			err = os.WriteFile(c.Doc, document, 0o600) //nolint:gosec // the caller names the file, which keeps its permissions
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Doc, err)
