@@ -414,6 +414,21 @@ func TestBadFrameAndSilentBroker(t *testing.T) {
 	oneLine(t, j, "session closed: a frame cannot be understood", "reason=malformed", "from the client")
 }
 
+// The end of a client that sent a bad frame is passed on to a broker that still owes a
+// response, so that the session ends without the help of a deadline.
+func TestBadFrameAndClientThatLeaves(t *testing.T) {
+	for name, leave := range map[string]func(*net.TCPConn){"end": func(c *net.TCPConn) { c.Close() }, "reset": reset} {
+		t.Run(name, func(t *testing.T) {
+			s := newServerWithoutTicks(t, newBroker(t, silence).dial, rewrite.Rules{})
+			c := connect(t, s)
+			mustWrite(t, c, append(append(request(30, 1, 1), sized(-1)...), make([]byte, 1000)...))
+			awaitSession(t, s, "the bad frame was seen", func(se *session) bool { return se.fault != nil })
+			leave(c)
+			awaitSessions(t, s, 0)
+		})
+	}
+}
+
 // A -6 request so large that it is worked on off the loop gets the response that a small
 // one gets, and what is pipelined around it keeps its order.
 func TestLargeLookup(t *testing.T) {

@@ -352,6 +352,10 @@ func (s *session) settle() {
 			s.leftFirst = &s.client
 		}
 	}
+	if s.fault != nil && s.client.hungUp {
+		// Its end is not read any more behind what cannot be, and is passed on all the same.
+		s.broker.shutdown()
+	}
 	switch {
 	case s.requests.done && s.responses.done && !s.client.owes() && !s.broker.owes():
 		s.end(s.endReason(), nil)
