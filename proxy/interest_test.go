@@ -64,7 +64,7 @@ func TestResetOfAMutedSide(t *testing.T) {
 	}).dial, rewrite.Rules{})
 	c := connect(t, s)
 	mustWrite(t, c, request(30, 1, 1))
-	awaitSession(t, s, "the broker is muted", func(se *session) bool { return se.broker.interest == 0 })
+	awaitSession(t, s, "the broker is muted", func(se *session) bool { return se.client.owes() && se.broker.readable && se.broker.interest == 0 })
 	reset(<-conns)
 	awaitSession(t, s, "the reset is heard", func(se *session) bool { return se.broker.hungUp })
 }
