@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -427,6 +428,38 @@ func TestBadFrameAndClientThatLeaves(t *testing.T) {
 			awaitSessions(t, s, 0)
 		})
 	}
+}
+
+// A broker that closes in the moment in which the next request of a client that has reset is
+// taken up, a -6 that it will not see, leaves no session behind.
+func TestLookupBehindTheEndOfTheBroker(t *testing.T) {
+	last, left := make(chan struct{}), make(chan struct{})
+	s := newServerWithoutTicks(t, newBroker(t, func(c *net.TCPConn) {
+		frame, _ := readFrame(c)
+		_, _ = c.Write(answerFrame(codec.RequestCorrelationID(frame), versionsAnswer(3, 10)))
+		for range 2 {
+			frame, _ = readFrame(c)
+		}
+		<-last
+		_, _ = c.Write(response(codec.RequestCorrelationID(frame) - 1))
+		_ = c.CloseWrite()
+		left <- struct{}{}
+		_, _ = io.Copy(io.Discard, c)
+	}).dial, rewrite.Rules{}, func(o *Options) { o.MaxInflight = 2 })
+	c := connect(t, s)
+	mustWrite(t, c, request(apiVersionsKey, 3, 1, 0, 1, 1, 0))
+	mustRead(t, c)
+	mustWrite(t, c, request(30, 1, 2), request(30, 1, 3), pendingRequest(4, 1))
+	awaitSession(t, s, "its limit is reached", func(se *session) bool { return se.requests.stall == stallInflight })
+	// Nothing more is heard of the client, and the response and the broker's end come to the
+	// loop at once.
+	reset(c)
+	awaitSession(t, s, "the client's reset is heard", func(se *session) bool { return se.client.hungUp })
+	onLoop(t, s.loops[0], func() {
+		last <- struct{}{}
+		<-left
+	})
+	awaitSessions(t, s, 0)
 }
 
 // A -6 request so large that it is worked on off the loop gets the response that a small

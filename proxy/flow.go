@@ -130,6 +130,9 @@ type walker interface {
 // An error is a fault of the protocol that must end the session.
 func (f *flow) pump() error {
 	budget := f.session.loop.budget
+	if f.from.tls != nil || f.to.tls != nil {
+		budget = min(budget, tlsBudget)
+	}
 	for {
 		f.to.flush()
 		switch {

@@ -203,11 +203,11 @@ func TestKeyUpdatesTakeTurns(t *testing.T) {
 			_, err := se.client.read(se.loop.buf)
 			return err
 		}, maxTaken + slack},
-		{"pump", func(se *session) error { return se.requests.pump() }, pumpBudget + maxTaken + slack},
+		{"pump", func(se *session) error { return se.requests.pump() }, tlsBudget + maxTaken + slack},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, raw, u := floodedServer(t, loggingTo(&journal{}))
-			out := append(u.begin(), u.updates(2*pumpBudget)...)
+			out := append(u.begin(), u.updates(2*tlsBudget)...)
 			onLoop(t, s.loops[0], func() {
 				se := only(s.loops[0])
 				w := se.client.tls.wire

@@ -20,6 +20,9 @@ const (
 	bufferSize = codec.MaxRequestHead + readSize
 	// pumpBudget is what one flow may move before other sessions get their turn.
 	pumpBudget = 4 << 20
+	// tlsBudget is the same where bytes are encrypted or decrypted, which takes longer: key
+	// updates, of which a record is nearly all that it costs, most of all.
+	tlsBudget = pumpBudget / 4
 )
 
 // loop is one goroutine, its poller, and all state of its sessions.

@@ -226,7 +226,8 @@ func (s *session) advance(f *flow) {
 	if !s.pump(f) {
 		return
 	}
-	if next := s.nextStall(); next != s.requests.stall {
+	// What is read when one stall is over may bring the next, and that may be over too.
+	for next := s.nextStall(); next != s.requests.stall; next = s.nextStall() {
 		s.requests.stall = next
 		if !s.pump(&s.requests) {
 			return
