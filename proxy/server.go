@@ -110,7 +110,8 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Start binds all endpoints, or none if somebody else listens on one, and serves until Close. It is called once.
+// Start binds all endpoints, or none if somebody else listens on one, and serves until Close.
+// It is called once.
 func (s *Server) Start() error {
 	if !s.started.CompareAndSwap(false, true) {
 		return errors.New("the proxy was started before")
