@@ -6,8 +6,8 @@
 
 { print; fflush() }
 
-$1 == "===" { name = $3; keep = 0; next }
-$1 == "---" { # the end of a test, indented where it has a parent
+$1 == "===" && $2 ~ /^[A-Z]+$/ { name = $3; keep = 0; next }
+$1 == "---" && $2 ~ /^(PASS|FAIL|SKIP):$/ { # the end of a test, indented where it has a parent
 	keep = 0
 	if ($2 == "FAIL:") {
 		failed[$3] = 1
@@ -16,7 +16,7 @@ $1 == "---" { # the end of a test, indented where it has a parent
 	}
 	next
 }
-/^ +[A-Za-z0-9_]+\.go:[0-9]+: |^panic: / { keep = 8 } # a message, and some lines below it
+/^ +[A-Za-z0-9_]+\.go:[0-9]+: |^panic: / { keep = 25 } # a message, and some lines below it
 keep > 0 { keep--; said[name] = said[name] $0 "\n" }
 
 END {

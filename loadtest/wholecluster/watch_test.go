@@ -120,7 +120,8 @@ func (w *watched) wait(t *testing.T, ctx context.Context) string {
 
 // output is for failing tests; the process must have ended.
 func (w *watched) output() string {
-	return fmt.Sprintf("--- stdout\n%s\n--- stderr\n%s", tail(w.stdout.String()), tail(w.stderr.String()))
+	// Errors first: a summary shows the first lines only.
+	return fmt.Sprintf("standard error:\n%s\nstandard output:\n%s", tail(w.stderr.String()), tail(w.stdout.String()))
 }
 
 func tail(text string) string { return text[max(0, len(text)-4000):] }
