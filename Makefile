@@ -30,7 +30,7 @@ vet:
 	$(GO) vet ./...
 
 # The end-to-end tests start brokers and take all cores: they run by themselves.
-UNIT = $$($(GO) list ./... | grep -v -e /loadtest/endtoend -e /loadtest/kafka -e /loadtest/oldbrokers -e /loadtest/wholecluster -e /loadtest/follower/real -e /loadtest/load/real)
+UNIT = $$($(GO) list ./... | grep -v -e /internal/e2e -e /loadtest/kafka)
 
 unit: ## tests that need Go only
 	$(GO) test $(UNIT)
@@ -44,16 +44,16 @@ real: .SHELLFLAGS := -o pipefail -c
 real: ## tests against real brokers: needs a JDK 17+, Maven, gcc and Python 3
 	$(GO) test -timeout 20m ./loadtest/kafka/...
 	@# -v: the figures (comparisons, requests on the wire) are part of the result.
-	$(GO) test -timeout 40m -v ./loadtest/endtoend/... $(SUMMARY)
-	$(GO) test -timeout 20m -v ./loadtest/wholecluster/... $(SUMMARY)
-	$(GO) test -timeout 30m -v ./loadtest/oldbrokers $(SUMMARY)
-	$(GO) test -timeout 20m -v ./loadtest/follower/real $(SUMMARY)
-	$(GO) test -timeout 20m -v ./loadtest/load/real $(SUMMARY)
+	$(GO) test -timeout 40m -v ./internal/e2e $(SUMMARY)
+	$(GO) test -timeout 20m -v ./internal/e2e/wholecluster $(SUMMARY)
+	$(GO) test -timeout 30m -v ./internal/e2e/oldbrokers $(SUMMARY)
+	$(GO) test -timeout 20m -v ./internal/e2e/follower $(SUMMARY)
+	$(GO) test -timeout 20m -v ./internal/e2e/load $(SUMMARY)
 
 # Cores have no goroutine (imports_test.go sees to it), nor have the configuration, the log
 # model and the report: the race detector has nothing to find there. The load tests measure, and
 # are too slow under it.
-RACE = $$($(GO) list ./... | grep -e ^tiergate/proxy -e ^tiergate/upstream -e ^tiergate/cache$$ -e ^tiergate/cmd/ -e /loadtest/sim -e /loadtest/fault)
+RACE = $$($(GO) list ./... | grep -e ^tiergate/proxy -e ^tiergate/upstream -e ^tiergate/cache$$ -e ^tiergate/cmd/ -e /testkit/sim -e /loadtest/fault)
 
 race: SHELL := bash
 race: .SHELLFLAGS := -o pipefail -c

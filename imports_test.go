@@ -59,19 +59,19 @@ func rooms() []room {
 		},
 		{folder: "config", others: []string{"github.com/goccy/go-yaml"}},
 		{
-			folder: "cmd", ours: []string{"codec", "rewrite", "cache", "upstream", "proxy", "config", "loadtest"},
+			folder: "cmd", ours: []string{"codec", "rewrite", "cache", "upstream", "proxy", "config", "loadtest", "internal/testkit"},
 			others: []string{franz, prometheus, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
 		},
 		{
-			folder: "loadtest/bench", ours: []string{"codec", "rewrite", "proxy", "loadtest"}, // the proxy without cmd, beside its peers
+			folder: "loadtest/bench", ours: []string{"codec", "rewrite", "proxy", "loadtest", "internal/testkit"}, // the proxy without cmd, beside its peers
 			others: []string{franz, prometheus, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
 		},
 		{
-			folder: "loadtest/endtoend", ours: []string{"codec", "rewrite", "loadtest"}, // rewrite's list of addresses beside Kafka's definitions
+			folder: "internal/e2e", ours: []string{"codec", "rewrite", "loadtest", "internal/testkit"}, // rewrite's list of addresses beside Kafka's definitions
 			others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"},
 		},
 		{
-			folder: "loadtest/oldbrokers", ours: []string{"cache/tiered", "upstream", "loadtest"}, // the reader beside the broker's memory
+			folder: "internal/e2e/oldbrokers", ours: []string{"cache/tiered", "upstream", "loadtest", "internal/testkit"}, // the reader beside the broker's memory
 			others: []string{franz},
 		},
 		{
@@ -79,7 +79,11 @@ func rooms() []room {
 			others: []string{franz, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
 		},
 		{
-			folder: "loadtest", ours: []string{"codec", "loadtest"},
+			folder: "internal/testkit", ours: []string{"codec", "internal/testkit", "loadtest/kafka"},
+			others: []string{franz},
+		},
+		{
+			folder: "loadtest", ours: []string{"codec", "loadtest", "internal/testkit"},
 			others: []string{
 				franz, prometheus, "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/goccy/go-yaml",
 				"github.com/prometheus/common", "github.com/HdrHistogram/hdrhistogram-go",
@@ -124,7 +128,7 @@ func may(folder, name string, test bool) (why string) {
 		return "config is imported by cmd only: rooms take their own Options"
 	case ours && (below(own, r.ours) || below(own, []string{folder})):
 		return "" // also: a test of package x_test imports x, and a room's packages those below them
-	case ours && test && (own == "loadtest/tierlog" || own == "loadtest/authority"):
+	case ours && test && (own == "internal/testkit/tierlog" || own == "internal/testkit/authority"):
 		return ""
 	case ours:
 		return "the room imports of ours " + only(r.ours)
@@ -224,11 +228,11 @@ func TestImportRules(t *testing.T) {
 		{"codec", "tiergate/rewrite", false, false},
 		{"codec", "tiergate/rewrite", true, false},
 		{"codec", "tiergate/codec", true, true},
-		{"codec", "tiergate/loadtest/tierlog", true, true},
-		{"codec", "tiergate/loadtest/tierlog", false, false},
-		{"upstream", "tiergate/loadtest/authority", true, true},
-		{"upstream", "tiergate/loadtest/authority", false, false},
-		{"codec", "tiergate/loadtest/sim", true, false},
+		{"codec", "tiergate/internal/testkit/tierlog", true, true},
+		{"codec", "tiergate/internal/testkit/tierlog", false, false},
+		{"upstream", "tiergate/internal/testkit/authority", true, true},
+		{"upstream", "tiergate/internal/testkit/authority", false, false},
+		{"codec", "tiergate/internal/testkit/sim", true, false},
 		{"codec", "encoding/binary", false, true},
 		{"codec", "time", false, false},
 		{"codec", "time", true, true},
@@ -256,14 +260,17 @@ func TestImportRules(t *testing.T) {
 		{"proxy", franz + "kgo", false, false},
 		{"config", "tiergate/codec", false, false},
 		{"cmd/tiergate", "tiergate/config", false, true},
-		{"cmd/tiergate", "tiergate/loadtest/sim", false, true},
+		{"cmd/tiergate", "tiergate/internal/testkit/sim", false, true},
 		{"cmd/tiergate", gnet, false, false},
-		{"loadtest/sim", "tiergate/loadtest/tierlog", false, true},
-		{"loadtest/sim", "tiergate/proxy", false, false},
+		{"internal/testkit/sim", "tiergate/internal/testkit/tierlog", false, true},
+		{"internal/testkit/sim", "tiergate/proxy", false, false},
+		{"internal/testkit/sim", "tiergate/loadtest/load", false, false},
+		{"loadtest/load", "tiergate/internal/testkit/sim", false, true},
+		{"loadtest/load", "tiergate/internal/e2e", true, false},
 		{"loadtest/bench", "tiergate/proxy", false, true},
 		{"loadtest/kafka", "tiergate/config", true, false},
-		{"loadtest/endtoend", "tiergate/rewrite", true, true},
-		{"loadtest/endtoend", "tiergate/proxy", true, false},
+		{"internal/e2e", "tiergate/rewrite", true, true},
+		{"internal/e2e", "tiergate/proxy", true, false},
 		{"loadtest/kafka", "tiergate/rewrite", true, false},
 		{"nowhere", "fmt", false, false},
 	} {

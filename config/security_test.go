@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"tiergate/loadtest/authority"
+	"tiergate/internal/testkit/authority"
 )
 
 // files writes files into a new folder and returns it.

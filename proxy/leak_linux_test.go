@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"tiergate/codec"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 	"tiergate/rewrite"
 )
 

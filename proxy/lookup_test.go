@@ -19,7 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 	"tiergate/rewrite"
 )
 

@@ -21,7 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tiergate/codec"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 	"tiergate/rewrite"
 )
 

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tiergate/codec"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 	"tiergate/rewrite"
 )
 

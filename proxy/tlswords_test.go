@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"tiergate/loadtest/authority"
+	"tiergate/internal/testkit/authority"
 )
 
 // issued returns a certificate of ca, or a self-signed one when ca is nil.

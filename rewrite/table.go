@@ -41,7 +41,7 @@ type bearer struct {
 
 // bearers are all APIs whose responses carry broker addresses, at their keys. A test
 // holds the list against the message definitions of the newest Kafka (definitions_test.go
-// in loadtest/endtoend). Sources: the message JSON of each API (clients/src/main/resources/
+// in internal/e2e). Sources: the message JSON of each API (clients/src/main/resources/
 // common/message); KIP-951 for the node endpoints of Produce and Fetch, KIP-932 for the
 // share APIs.
 //

@@ -20,7 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"tiergate/loadtest/authority"
+	"tiergate/internal/testkit/authority"
 )
 
 // broker is a certificate for brokers, and what the service client trusts.

@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tiergate/cache/tiered"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // BenchmarkReadMetadataTopic reads 500,000 records, those of 250,000 segments of 2,500

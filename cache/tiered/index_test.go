@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // sources is the number of metadata partitions in these tests.

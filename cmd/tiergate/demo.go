@@ -18,8 +18,8 @@ import (
 
 	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
-	"tiergate/loadtest/sim"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/sim"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // DemoCmd is `tiergate demo`: the main job on a simulated cluster in the process.

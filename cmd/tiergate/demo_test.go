@@ -18,8 +18,8 @@ import (
 	"go.uber.org/goleak"
 
 	"tiergate/config"
-	"tiergate/loadtest/sim"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/sim"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // demoWidth is what a terminal must have for the demo.

@@ -17,7 +17,7 @@ import (
 
 	"tiergate/cmd/tiergate/certs"
 	"tiergate/config"
-	"tiergate/loadtest/authority"
+	"tiergate/internal/testkit/authority"
 	"tiergate/proxy"
 	"tiergate/rewrite"
 	"tiergate/upstream"

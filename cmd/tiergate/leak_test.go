@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"tiergate/loadtest/sim"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/sim"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // ledger is the topic of these tests, with partitions that are empty at first.

@@ -20,8 +20,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"tiergate/loadtest/authority"
-	"tiergate/loadtest/sim"
+	"tiergate/internal/testkit/authority"
+	"tiergate/internal/testkit/sim"
 )
 
 // exchange produces a record into each partition through one client and reads all that

@@ -19,7 +19,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"tiergate/loadtest/sim"
+	"tiergate/internal/testkit/sim"
 )
 
 // serving is a process with one listener in front of a simulated broker.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"tiergate/loadtest/sim"
+	"tiergate/internal/testkit/sim"
 )
 
 // process is a tiergate of its own: the test's binary runs as the command.

@@ -21,8 +21,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/internal/testkit/sim"
 	"tiergate/loadtest/kafka"
-	"tiergate/loadtest/sim"
 )
 
 func TestMain(m *testing.M) {

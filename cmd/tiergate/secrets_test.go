@@ -23,7 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"tiergate/config"
-	"tiergate/loadtest/sim"
+	"tiergate/internal/testkit/sim"
 )
 
 // The passwords of this test: of the service client, of a client, and of a client that is refused.

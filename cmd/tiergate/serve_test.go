@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tiergate/cmd/tiergate/output"
-	"tiergate/loadtest/sim"
+	"tiergate/internal/testkit/sim"
 )
 
 // lockedBuffer is written to by a server and read by a test.

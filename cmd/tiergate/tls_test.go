@@ -26,8 +26,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/config"
-	"tiergate/loadtest/authority"
-	"tiergate/loadtest/sim"
+	"tiergate/internal/testkit/authority"
+	"tiergate/internal/testkit/sim"
 )
 
 // secured is a simulated cluster that speaks TLS, and what else a test of it needs.

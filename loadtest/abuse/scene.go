@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tiergate/codec"
-	"tiergate/loadtest/authority"
+	"tiergate/internal/testkit/authority"
 	"tiergate/loadtest/bench"
 	"tiergate/loadtest/kafka"
 )

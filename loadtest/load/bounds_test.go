@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/report"
-	"tiergate/loadtest/tierlog"
 )
 
 // stateOf asks a model as snapshots ask brokers.

@@ -18,10 +18,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"tiergate/internal/testkit/sim"
+	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/kafka"
 	"tiergate/loadtest/report"
-	"tiergate/loadtest/sim"
-	"tiergate/loadtest/tierlog"
 )
 
 // cluster is brokers that run. admin asks them directly.

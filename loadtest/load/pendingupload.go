@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tiergate/codec"
+	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/kafka"
-	"tiergate/loadtest/tierlog"
 )
 
 // pendingUploadJob has many clients ask for one timestamp of every partition of a topic,

@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/internal/testkit/sim"
 	"tiergate/loadtest/report"
-	"tiergate/loadtest/sim"
 )
 
 // logProgress shows a run in the test's log, and calls f once a second of a turn.

@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // sharedTopic is one of Scenario.Topics on one cluster.

@@ -86,7 +86,7 @@ type ClusterKind string
 // The kinds of clusters.
 const (
 	ClusterReal     ClusterKind = "real"     // started from the launcher, loadtest/kafka
-	ClusterSim      ClusterKind = "sim"      // in this process, loadtest/sim
+	ClusterSim      ClusterKind = "sim"      // in this process, internal/testkit/sim
 	ClusterExisting ClusterKind = "existing" // at an address of the user's
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // fuzzSteps is the number of answers of one fuzzed exchange: the look-ups and two rounds.

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // move is one thing that happens to a log.

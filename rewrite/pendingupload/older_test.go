@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // uploads says what is uploaded of a partition; again is as Older.Wanted has it.

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // watched is a log and every answer that a native broker could have given since the

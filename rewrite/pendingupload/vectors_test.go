@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"tiergate/loadtest/tierlog"
+	"tiergate/internal/testkit/tierlog"
 )
 
 // TestVectors composes the answer in every log state of the specification.

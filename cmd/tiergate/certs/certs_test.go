@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"tiergate/config"
-	"tiergate/loadtest/authority"
+	"tiergate/internal/testkit/authority"
 )
 
 // day is a fixed time that the certificates of a test are of.

@@ -1,8 +1,0 @@
-// SPDX-FileCopyrightText: the tiergate authors
-// SPDX-License-Identifier: Apache-2.0
-
-//go:build !race
-
-package endtoend
-
-var raceFlags []string

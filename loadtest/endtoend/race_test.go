@@ -1,9 +1,0 @@
-// SPDX-FileCopyrightText: the tiergate authors
-// SPDX-License-Identifier: Apache-2.0
-
-//go:build race
-
-package endtoend
-
-// raceFlags build the binary as the tests themselves are built.
-var raceFlags = []string{"-race"}

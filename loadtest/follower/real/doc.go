@@ -1,6 +1,0 @@
-// SPDX-FileCopyrightText: the tiergate authors
-// SPDX-License-Identifier: Apache-2.0
-
-// Package real holds tests only: the followers of package follower, all cases, before real
-// Kafka brokers and the tiergate binary.
-package real
