@@ -149,6 +149,9 @@ func (c *conn) endOnClose() { _ = c.sys().linger(c.fd, &unix.Linger{}) }
 // sys returns the system calls of the connection's loop.
 func (c *conn) sys() *system { return &c.session.loop.sys }
 
+// calls counts the system calls of the connection's loop.
+func (c *conn) calls() *calls { return &c.session.loop.count.calls }
+
 // read fills p from the connection. n is 0 with a nil error when there is nothing now;
 // after errPeerClosed or another error nothing more will come.
 func (c *conn) read(p []byte) (int, error) {
@@ -163,11 +166,13 @@ func (c *conn) read(p []byte) (int, error) {
 // readRaw reads from the socket.
 func (c *conn) readRaw(p []byte) (n int, err error) {
 	for {
+		c.calls().reads++
 		n, err = c.sys().receive(c.fd, p)
 		switch {
 		case err == nil && n == 0:
 			return 0, errPeerClosed
 		case err == nil:
+			c.calls().bytes += uint64(n)
 			if n < len(p) && !c.hungUp {
 				c.readable = false
 			}
@@ -243,10 +248,12 @@ func (c *conn) flush() {
 // was written. A failed write shuts our direction.
 func (c *conn) push(p []byte, send func(fd int, p []byte) (int, error)) (done int) {
 	for done < len(p) {
+		c.calls().writes++
 		n, err := send(c.fd, p[done:])
 		switch {
 		case err == nil:
 			done += n
+			c.calls().bytes += uint64(n)
 			c.taken += uint64(n)
 			if done < len(p) {
 				// A short write means that the socket's buffer is full; the edge that says

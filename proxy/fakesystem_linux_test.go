@@ -332,6 +332,8 @@ func (f *fakeSystem) stop()  {}
 func (f *fakeSystem) again() { f.more = true }
 func (f *fakeSystem) close() {}
 
+func (f *fakeSystem) count(*calls) {}
+
 func (f *fakeSystem) run(func(int, edges), func()) error { return nil }
 
 // event delivers the event of a socket, if it has one.

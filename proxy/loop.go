@@ -80,7 +80,13 @@ func (l *loop) run() {
 	}
 	l.poller.close()
 	l.pipes.close()
+	l.report()
+}
+
+// report adds what the loop has counted to the metrics.
+func (l *loop) report() {
 	l.pipes.count(&l.count)
+	l.poller.count(&l.count.calls)
 	l.server.metrics.add(&l.count)
 }
 
@@ -148,8 +154,7 @@ func (l *loop) tick(now time.Time) {
 	}
 	l.demand(now)
 	l.pipes.trim()
-	l.pipes.count(&l.count)
-	l.server.metrics.add(&l.count)
+	l.report()
 }
 
 // add registers a socket. The loop owns fd from here on, also when it fails.

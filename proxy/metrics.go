@@ -35,6 +35,9 @@ type counts struct {
 	unknownTopics  uint64
 	unknownUploads uint64
 	memoryWaits    uint64
+	// events are those of sockets, useless those that changed nothing.
+	events, useless uint64
+	calls           calls
 	// pipes is how many more are open than at the last tick.
 	pipes       int
 	pipesMissed uint64
@@ -90,6 +93,8 @@ type metrics struct {
 	unspliced  prometheus.Counter
 	waits      prometheus.Counter
 	waiting    prometheus.GaugeFunc
+	events     *prometheus.CounterVec
+	calls      *prometheus.CounterVec
 }
 
 // newMetrics makes the metrics and registers them where a registerer is given.
@@ -134,6 +139,8 @@ func newMetrics(s *Server) (*metrics, error) {
 		Namespace: "tiergate", Name: "pipes", Help: "Kernel pipes that are open now, for large frames to pass without being copied.",
 	})
 	m.unspliced = prometheus.NewCounter(counter("pipes_missed_total", "Pieces of large frames that were copied because no pipe was left."))
+	m.events = prometheus.NewCounterVec(counter("loop_events_total", "Events of sockets that woke an event loop, by whether anything could be done."), []string{"outcome"})
+	m.calls = prometheus.NewCounterVec(counter("loop_system_calls_total", "System calls of the event loops, by call. Waits are counted with event_loop: epoll only."), []string{"call"})
 	for _, o := range s.opts.Endpoints {
 		m.listeners = append(m.listeners, o.Listener)
 	}
@@ -154,6 +161,12 @@ func (m *metrics) touch() {
 	for _, outcome := range []string{"offset", "none", "error"} {
 		m.partitions.WithLabelValues(outcome)
 	}
+	for _, outcome := range []string{"used", "useless"} {
+		m.events.WithLabelValues(outcome)
+	}
+	for _, call := range []string{"wait", "control", "read", "write", "splice"} {
+		m.calls.WithLabelValues(call)
+	}
 	m.bytes.WithLabelValues("requests")
 	m.bytes.WithLabelValues("responses")
 	m.unaccepted.WithLabelValues("local_shortage")
@@ -168,7 +181,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
 		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.unuploaded, m.refused, m.delayed, m.buffered,
-		m.handshakes, m.pending, m.unaccepted, m.pipes, m.unspliced, m.waits, m.waiting,
+		m.handshakes, m.pending, m.unaccepted, m.pipes, m.unspliced, m.waits, m.waiting, m.events, m.calls,
 	}
 }
 
@@ -230,5 +243,12 @@ func (m *metrics) add(c *counts) {
 	m.pipes.Add(float64(c.pipes))
 	m.unspliced.Add(float64(c.pipesMissed))
 	m.waits.Add(float64(c.memoryWaits))
+	m.events.WithLabelValues("used").Add(float64(c.events - c.useless))
+	m.events.WithLabelValues("useless").Add(float64(c.useless))
+	for call, n := range map[string]uint64{
+		"wait": c.calls.waits, "control": c.calls.controls, "read": c.calls.reads, "write": c.calls.writes, "splice": c.calls.splices,
+	} {
+		m.calls.WithLabelValues(call).Add(float64(n))
+	}
 	*c = counts{opened: c.opened, ended: c.ended, unmapped: c.unmapped}
 }

@@ -167,6 +167,7 @@ func (f *flow) splice() (n int, ok bool, err error) {
 // EAGAIN can only mean that the socket has nothing.
 func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
 	for {
+		c.calls().splices++
 		n, err := c.sys().splice(c.fd, p.write, limit)
 		switch {
 		case err == nil && n == 0:
@@ -174,6 +175,7 @@ func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
 			return 0, errPeerClosed
 		case err == nil:
 			p.filled += n
+			c.calls().bytes += uint64(n)
 			return n, nil
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
@@ -191,10 +193,12 @@ func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
 func (c *conn) flushPipe() {
 	p := c.piped
 	for p.filled > 0 && c.writable && !c.shut {
+		c.calls().splices++
 		n, err := c.sys().splice(p.read, c.fd, p.filled)
 		switch {
 		case err == nil && n > 0:
 			p.filled -= n
+			c.calls().bytes += uint64(n)
 			c.taken += uint64(n)
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):

@@ -44,8 +44,20 @@ type poller interface {
 	again()
 	// run calls event for each socket that changed, and turns when again was called.
 	run(event func(fd int, e edges), turns func()) error
+	// count adds the system calls since the last count.
+	count(c *calls)
 	// close closes the poller, after run.
 	close()
+}
+
+// calls counts the system calls of a loop.
+type calls struct {
+	// waits are those for events, controls those that change what is waited for.
+	waits, controls uint64
+	// reads and writes are those of sockets, splices those between a socket and a pipe.
+	reads, writes, splices uint64
+	// bytes is what the latter have moved; a splice from a socket and one to a socket count both.
+	bytes uint64
 }
 
 // interest is what the poller reports of a socket, beside the end of the peer's direction

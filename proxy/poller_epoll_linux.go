@@ -49,6 +49,7 @@ type epoll struct {
 	// more: turns is to be called, so the next round does not wait.
 	more    bool
 	stopped bool
+	calls   calls
 
 	mu    sync.Mutex
 	tasks []func()
@@ -109,6 +110,7 @@ func eventsOf(i interest) uint32 {
 }
 
 func (p *epoll) control(op, fd int, events uint32) error {
+	p.calls.controls++
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, op, fd, &unix.EpollEvent{Events: events | edgeTriggered, Fd: int32(fd)}))
 }
 
@@ -195,6 +197,7 @@ func (p *epoll) wait() (n int, err error) {
 		}
 		fallthrough
 	default:
+		p.calls.waits++
 		n, err = unix.EpollWait(p.fd, p.events, -1)
 		p.interrupted = 0
 	}
@@ -206,9 +209,17 @@ func (p *epoll) wait() (n int, err error) {
 
 // waitRaw is epoll_wait behind the scheduler's back.
 func (p *epoll) waitRaw(milliseconds int) (int, error) {
+	p.calls.waits++
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
 		uintptr(unsafe.Pointer(unsafe.SliceData(p.events))), uintptr(len(p.events)), uintptr(milliseconds), 0, 0) //nolint:gosec // the kernel fills the slice
 	return result(n, errno)
+}
+
+// count adds the system calls since the last count.
+func (p *epoll) count(c *calls) {
+	c.waits += p.calls.waits
+	c.controls += p.calls.controls
+	p.calls = calls{}
 }
 
 func result(n uintptr, errno unix.Errno) (int, error) {

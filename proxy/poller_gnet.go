@@ -22,6 +22,8 @@ type gnetPoller struct {
 	// round that runs. (A task that posts itself would not do: netpoll runs tasks until
 	// none is left.)
 	wakeRead, wakeSend int
+	// controls counts the calls that change what is waited for.
+	controls uint64
 }
 
 // openGnet opens a poller.
@@ -75,6 +77,12 @@ func (p *gnetPoller) stop() {
 func (p *gnetPoller) again() {
 	// A full pipe wakes too.
 	_, _ = unix.Write(p.wakeSend, []byte{0})
+}
+
+// count adds the system calls since the last count. gnet's waits cannot be counted here.
+func (p *gnetPoller) count(c *calls) {
+	c.controls += p.controls
+	p.controls = 0
 }
 
 // run calls event for each socket that changed, and turns when again was called.

@@ -15,6 +15,7 @@ func openPoller(Options) (poller, error) { return openGnet() }
 
 // add registers a socket for both directions, always: kqueue reports them apart.
 func (p *gnetPoller) add(fd int) error {
+	p.controls++
 	return p.gnet.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
 }
 

@@ -19,6 +19,7 @@ func openPoller(o Options) (poller, error) {
 
 // add registers a socket for interestRead.
 func (p *gnetPoller) add(fd int) error {
+	p.controls++
 	return p.gnet.AddRead(&netpoll.PollAttachment{FD: fd}, true)
 }
 
@@ -26,6 +27,7 @@ func (p *gnetPoller) add(fd int) error {
 // writing alone or to nothing: it is registered anew for writing then, which reports at
 // once that it has room, if it has.
 func (p *gnetPoller) modify(fd int, from, to interest) error {
+	p.controls++
 	at := &netpoll.PollAttachment{FD: fd}
 	switch {
 	case to == interestRead|interestWrite:
@@ -33,8 +35,10 @@ func (p *gnetPoller) modify(fd int, from, to interest) error {
 	case to == interestRead:
 		return p.gnet.ModRead(at, true)
 	case from&interestRead == 0:
+		p.controls--
 		return nil // for writing already
 	}
+	p.controls++
 	return errors.Join(p.gnet.Delete(fd), p.gnet.AddWrite(at, true))
 }
 

@@ -196,6 +196,7 @@ func (s *session) dialed(fd int, layer *tlsLayer, err error) {
 // event takes what the poller said about one of the sockets.
 func (s *session) event(c *conn, e edges) {
 	s.loop.events++
+	s.loop.count.events++
 	s.lastActive, s.lastEvent = s.loop.now, s.loop.events
 	c.readable = c.readable || e.readable
 	c.writable = c.writable || e.writable
@@ -206,6 +207,7 @@ func (s *session) event(c *conn, e edges) {
 		}
 		return
 	}
+	moved := s.loop.count.calls.bytes
 	from, to := &s.requests, &s.responses
 	if c == &s.broker {
 		from, to = to, from
@@ -215,6 +217,9 @@ func (s *session) event(c *conn, e edges) {
 	}
 	if e.writable && s.state != stateEnded {
 		s.advance(to)
+	}
+	if s.loop.count.calls.bytes == moved && s.state != stateEnded && !e.hungUp {
+		s.loop.count.useless++
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -59,6 +60,8 @@ type running struct {
 	name    string
 	address string
 	process *kafka.Process
+	// metrics asks a tiergate what its loops have counted; nil for other peers.
+	metrics *dialogue
 }
 
 // pids returns the processes that are the peer.
@@ -73,6 +76,7 @@ func (r *running) stop(ctx context.Context) error {
 	if r.process == nil {
 		return nil
 	}
+	defer r.metrics.close()
 	return r.process.Terminate(ctx)
 }
 
@@ -134,13 +138,25 @@ func startAt(ctx context.Context, peer, address string, s setting) (*running, er
 		return nil, err
 	}
 	cmd.Stderr = s.stderr
+	var metrics *dialogue
+	if peer == PeerTiergate || peer == PeerEpoll {
+		var given []*os.File
+		if metrics, given, err = attach(cmd); err != nil {
+			return nil, err
+		}
+		for _, f := range given {
+			defer f.Close()
+		}
+	}
 	process, err := kafka.StartProcess(cmd)
 	if err != nil {
+		metrics.close()
 		return nil, fmt.Errorf("start %s: %w", peer, err)
 	}
-	r := &running{name: peer, address: address, process: process}
+	r := &running{name: peer, address: address, process: process, metrics: metrics}
 	if err = errors.Join(awaitPort(ctx, r), awaitWorkers(ctx, r, s)); err != nil {
 		process.Kill()
+		metrics.close()
 		return nil, fmt.Errorf("start %s: %w", peer, err)
 	}
 	return r, nil

@@ -40,6 +40,49 @@ func (r Result) of(workload, peer string) []Sample {
 	return found
 }
 
+// timing and counting return the part of the result that consists of the turns that took
+// times, and of those that counted.
+func (r Result) timing() Result {
+	return r.part(func(s Sample) bool { return s.Counts == nil })
+}
+
+func (r Result) counting() Result {
+	return r.part(func(s Sample) bool { return s.Counts != nil })
+}
+
+func (r Result) part(of func(Sample) bool) Result {
+	all := r.Samples
+	r.Samples = nil
+	for _, s := range all {
+		if of(s) {
+			r.Samples = append(r.Samples, s)
+		}
+	}
+	return r
+}
+
+// countColumn is a number of the table of counts.
+type countColumn struct {
+	head string
+	of   func(*Counts) *int64
+	// loops: only tiergate's loops count it.
+	loops bool
+}
+
+func countColumns() []countColumn {
+	return []countColumn{
+		{head: "system calls", of: func(c *Counts) *int64 { return &c.Calls }},
+		{head: "epoll waits", of: func(c *Counts) *int64 { return &c.Waits }},
+		{head: "of them may block", of: func(c *Counts) *int64 { return &c.Blocking }},
+		{head: "epoll_ctl", of: func(c *Counts) *int64 { return &c.Controls }},
+		{head: "splice", of: func(c *Counts) *int64 { return &c.Splices }},
+		{head: "futex", of: func(c *Counts) *int64 { return &c.Futexes }},
+		{head: "context switches", of: func(c *Counts) *int64 { return &c.Switches }},
+		{head: "events", of: func(c *Counts) *int64 { return &c.Events }, loops: true},
+		{head: "useless events", of: func(c *Counts) *int64 { return &c.Useless }, loops: true},
+	}
+}
+
 // median returns the median of f over samples; NaN when there are none.
 func median(samples []Sample, f func(Sample) float64) float64 {
 	values := make([]float64, 0, len(samples))
@@ -89,6 +132,12 @@ func (r Result) best(workload string, peers []string, f figure) string {
 type target struct {
 	words string
 	kinds []Kind
+	// workloads, where there are any, are all that the target is for.
+	workloads []string
+	// peer is whose bound it is, tiergate with gnet's event loop unless another is named.
+	peer string
+	// counts: the figure is taken from the turns that count.
+	counts bool
 	// peers are those whose best tiergate is compared with; without, the figure itself
 	// is bounded.
 	peers []string
@@ -105,9 +154,27 @@ func targets() []target {
 	l4 := []string{PeerHAProxy, PeerNginx}
 	work := func(w Workload) figure { f, _ := figures(w); return f }
 	cost := func(w Workload) figure { _, f := figures(w); return f }
+	count := func(of func(*Counts) *int64) func(Workload) figure {
+		return func(w Workload) figure {
+			return figure{func(s Sample) float64 { return float64(*of(s.Counts)) / s.units(w) }, -1}
+		}
+	}
+	bulk, haproxy, batches := []Kind{KindBulk}, []string{PeerHAProxy}, []string{"down-64KiB-16", "up-64KiB-16"}
+	whole := func(Workload) figure { return figure{Sample.wholePerGB, -1} }
+	waits := count(func(c *Counts) *int64 { return &c.Waits })
+	systemCalls := count(func(c *Counts) *int64 { return &c.Calls })
+	useless := count(func(c *Counts) *int64 { return &c.Useless })
 	return []target{
 		{words: "bulk throughput", kinds: []Kind{KindBulk}, peers: l4, of: work, bound: 0.95},
 		{words: "bulk CPU per GB", kinds: []Kind{KindBulk}, peers: l4, of: cost, bound: 1.15},
+		{words: "CPU per GB of all three processes", kinds: bulk, workloads: batches, peers: haproxy, of: whole, bound: 1},
+		{words: "the same, event_loop: epoll", kinds: bulk, workloads: batches, peer: PeerEpoll, peers: haproxy, of: whole, bound: 1},
+		{words: "epoll waits per GB", kinds: bulk, counts: true, peers: haproxy, of: waits, bound: 2.2},
+		{words: "the same, event_loop: epoll", kinds: bulk, counts: true, peer: PeerEpoll, peers: haproxy, of: waits, bound: 1.5},
+		{words: "system calls per GB", kinds: bulk, counts: true, peers: haproxy, of: systemCalls, bound: 2},
+		{words: "the same, event_loop: epoll", kinds: bulk, counts: true, peer: PeerEpoll, peers: haproxy, of: systemCalls, bound: 1.5},
+		{words: "useless events per GB", kinds: bulk, counts: true, unit: "per GB", scale: 1, of: useless, bound: 100},
+		{words: "the same, event_loop: epoll", kinds: bulk, counts: true, peer: PeerEpoll, unit: "per GB", scale: 1, of: useless, bound: 100},
 		{words: "ping-pong requests/s", kinds: []Kind{KindPing}, peers: l4, of: work, bound: 0.90},
 		{words: "ping-pong CPU per request", kinds: []Kind{KindPing}, peers: l4, of: cost, bound: 1.15},
 		{words: "TLS bulk CPU per GB", kinds: []Kind{KindTLSBulk}, peers: []string{PeerHAProxy}, of: cost, bound: 1.15},
@@ -136,7 +203,7 @@ func (r Result) Verdicts() []Verdict {
 	var all []Verdict
 	for _, t := range targets() {
 		for _, w := range Workloads() {
-			if slices.Contains(t.kinds, w.Kind) {
+			if slices.Contains(t.kinds, w.Kind) && (t.workloads == nil || slices.Contains(t.workloads, w.Name)) {
 				if v := r.verdict(t, w); !math.IsNaN(v.Value) {
 					all = append(all, v)
 				}
@@ -149,11 +216,17 @@ func (r Result) Verdicts() []Verdict {
 func (r Result) verdict(t target, w Workload) Verdict {
 	v := Verdict{Target: t.words, Workload: w.Name, Bound: t.bound, Unit: t.unit}
 	f := t.of(w)
+	if t.counts {
+		r = r.counting()
+	} else {
+		r = r.timing()
+	}
+	peer := cmp.Or(t.peer, PeerTiergate)
 	if t.peers == nil {
-		v.Value = median(r.of(w.Name, PeerTiergate), f.of) / t.scale
+		v.Value = median(r.of(w.Name, peer), f.of) / t.scale
 	} else {
 		v.Against = r.best(w.Name, t.peers, f)
-		v.Value = r.ratio(w.Name, PeerTiergate, v.Against, f.of)
+		v.Value = r.ratio(w.Name, peer, v.Against, f.of)
 	}
 	v.Held = v.Value*float64(f.better) >= v.Bound*float64(f.better)
 	return v
@@ -165,9 +238,17 @@ func (r Result) Text() string {
 	r.writeMachine(&b)
 	b.WriteString("\n### Bounds\n\n")
 	b.WriteString(r.verdictTable().String())
+	times, counts := r.timing(), r.counting()
 	for _, w := range Workloads() {
-		if t := r.workloadTable(w); len(t.rows) > 0 {
-			fmt.Fprintf(&b, "\n### %s\n\n%s.\n\n%s", w.Name, upperFirst(w.Words()), t)
+		measured, counted := times.workloadTable(w), counts.countTable(w)
+		if len(measured.rows)+len(counted.rows) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n### %s\n\n%s.\n", w.Name, upperFirst(w.Words()))
+		for _, t := range []table{measured, counted} {
+			if len(t.rows) > 0 {
+				fmt.Fprintf(&b, "\n%s", t)
+			}
 		}
 	}
 	return b.String()
@@ -291,10 +372,46 @@ func columns(w Workload) []column {
 		rss.head = "stalled, peak MiB"
 		return append(first, rss, peak)
 	}
+	if w.Kind == KindBulk {
+		first = append(first, column{"of all three", Sample.wholePerGB})
+	}
 	return append(first,
 		column{"p50 us", func(s Sample) float64 { return s.P50 }},
 		column{"p99 us", func(s Sample) float64 { return s.P99 }},
 		column{"p999 us", func(s Sample) float64 { return s.P999 }}, rss, peak)
+}
+
+// countTable shows how often things were done for a GB, or for a thousand requests. What was
+// not counted is 0 for everybody, and left out.
+func (r Result) countTable(w Workload) table {
+	unit := "1,000 requests"
+	if w.Kind.bulk() {
+		unit = "GB"
+	}
+	t := table{head: []string{"per " + unit}}
+	var columns []countColumn
+	for _, c := range countColumns() {
+		if slices.ContainsFunc(r.Samples, func(s Sample) bool { return *c.of(s.Counts) > 0 }) {
+			columns = append(columns, c)
+			t.head = append(t.head, c.head)
+		}
+	}
+	for _, peer := range PeerNames() {
+		samples := r.of(w.Name, peer)
+		if len(samples) == 0 || peer == PeerDirect {
+			continue
+		}
+		row := []string{peer}
+		for _, c := range columns {
+			cell := number(median(samples, func(s Sample) float64 { return float64(*c.of(s.Counts)) / s.units(w) }))
+			if c.loops && peer != PeerTiergate && peer != PeerEpoll {
+				cell = "-"
+			}
+			row = append(row, cell)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
 }
 
 // workloadTable shows medians, and ratios: of tiergate to each peer.

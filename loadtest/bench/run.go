@@ -31,6 +31,8 @@ type Options struct {
 	// Workloads and Peers name what runs.
 	Workloads []Workload
 	Peers     []string
+	// Counting is how many rounds more count system calls and events, where perf is there.
+	Counting int
 	// Threads is how many threads that move bytes each proxy may have.
 	Threads int
 	// Profiles is a folder for CPU profiles of tiergate, one for each workload; empty for none.
@@ -62,6 +64,8 @@ type Sample struct {
 	RSS    int64 `json:"rss_bytes"`
 	Peak   int64 `json:"peak_bytes"`
 	Before int64 `json:"before_bytes,omitempty"`
+	// Counts are there in turns that count; their times are not used.
+	Counts *Counts `json:"counts,omitempty"`
 }
 
 // Result is everything that a run found out.
@@ -87,7 +91,9 @@ type runner struct {
 	// address is where the broker listens, idle how many descriptors it has without clients.
 	address string
 	idle    int
-	result  Result
+	// perf: system calls can be counted.
+	perf   bool
+	result Result
 }
 
 // Run measures. A peer that is not installed is left out and named in the result; any
@@ -124,6 +130,13 @@ func (r *runner) prepare(ctx context.Context) error {
 		there = append(there, peer)
 	}
 	r.Peers = there
+	if r.Counting > 0 {
+		if err := findPerf(); err != nil {
+			r.leaveOut(err.Error())
+		} else {
+			r.perf = true
+		}
+	}
 	if err := raiseDescriptors(); err != nil {
 		return err
 	}
@@ -191,7 +204,11 @@ func (r *runner) workload(ctx context.Context, w Workload) error {
 			_ = peer.stop(ctx)
 		}
 	}()
+	if w.Kind.counted() {
+		rounds += r.Counting
+	}
 	for round := range rounds {
+		c.counting = w.Kind.counted() && round >= rounds-r.Counting
 		for i := range peers {
 			name := peers[(i+round)%len(peers)]
 			if c.failed[name] {
@@ -213,6 +230,8 @@ type contest struct {
 	// up are the peers that run, failed those that take no further part.
 	up     map[string]*running
 	failed map[string]bool
+	// counting: the present round counts.
+	counting bool
 }
 
 // fail takes a peer out of the workload. That another proxy cannot do it, for want of
@@ -242,7 +261,7 @@ func (r *runner) turn(ctx context.Context, c *contest, name string, round int) e
 		}
 		c.up[name] = peer
 	}
-	sample, err := r.measure(ctx, w, c.up[name])
+	sample, err := r.measure(ctx, c, c.up[name])
 	if err != nil {
 		return err
 	}
@@ -281,12 +300,17 @@ func (r *runner) quiesce(ctx context.Context) error {
 }
 
 // measure dispatches on the kind of workload.
-func (r *runner) measure(ctx context.Context, w Workload, peer *running) (Sample, error) {
+func (r *runner) measure(ctx context.Context, c *contest, peer *running) (Sample, error) {
+	w := c.workload
 	pids, err := peer.pids()
 	if err != nil {
 		return Sample{}, err
 	}
 	m := &meter{pids: pids, server: r.broker.PID()}
+	if c.counting {
+		sample, err := r.count(ctx, w, peer, m)
+		return sample, err
+	}
 	switch w.Kind {
 	case KindBulk, KindPing:
 		return r.plain(ctx, w, peer.address, m)
@@ -298,6 +322,30 @@ func (r *runner) measure(ctx context.Context, w Workload, peer *running) (Sample
 		return r.stalled(ctx, w, peer.address, m)
 	}
 	return Sample{}, fmt.Errorf("unknown kind %q", w.Kind)
+}
+
+// count is a turn of a plain workload that counts.
+func (r *runner) count(ctx context.Context, w Workload, peer *running, m *meter) (Sample, error) {
+	m.counts, m.perf = &Counts{}, r.perf && len(m.pids) > 0
+	var before, after loopCounts
+	var err error
+	if peer.metrics != nil {
+		if before, err = peer.metrics.settled(ctx); err != nil {
+			return Sample{}, err
+		}
+	}
+	sample, err := r.plain(ctx, w, peer.address, m)
+	if err != nil || peer.metrics == nil {
+		return sample, err
+	}
+	if after, err = peer.metrics.settled(ctx); err != nil {
+		return sample, err
+	}
+	// The loops count the warm-up too: their events are scaled to the bytes of the turn.
+	part := float64(sample.Bytes) / float64(after.bytes-before.bytes)
+	sample.Counts.Events = int64(float64(after.events-before.events) * part)
+	sample.Counts.Useless = int64(float64(after.useless-before.useless) * part)
+	return sample, nil
 }
 
 // plain is a timed workload without TLS.
@@ -320,7 +368,7 @@ func (r *runner) plain(ctx context.Context, w Workload, address string, m *meter
 	if err = g.run(ctx, m.began.Add(r.Time)); err != nil {
 		return Sample{}, err
 	}
-	return m.end(&g.tally)
+	return m.end(ctx, &g.tally)
 }
 
 // overTLS is a timed workload with TLS.
@@ -341,7 +389,7 @@ func (r *runner) overTLS(ctx context.Context, w Workload, address string, m *met
 		return Sample{}, err
 	}
 	total := g.stop()
-	sample, err := m.end(&total)
+	sample, err := m.end(ctx, &total)
 	g.close()
 	g.merge(&total)
 	sample.latencies(&total)
@@ -381,7 +429,7 @@ func (r *runner) idleMemory(ctx context.Context, w Workload, address string, m *
 	if err = pause(ctx, settleTime); err != nil {
 		return Sample{}, err
 	}
-	sample, err := m.end(&g.tally)
+	sample, err := m.end(ctx, &g.tally)
 	sample.Before = before.now
 	return sample, err
 }
@@ -417,7 +465,7 @@ func (r *runner) stalled(ctx context.Context, w Workload, address string, m *met
 	if g.unanswered > 0 {
 		return Sample{}, fmt.Errorf("%d of %d answers were not there whole after 5 minutes", g.unanswered, w.Conns)
 	}
-	sample, err := m.end(&g.tally)
+	sample, err := m.end(ctx, &g.tally)
 	sample.RSS, sample.Peak = stalled.peak, max(stalled.peak, sample.Peak)
 	return sample, err
 }
@@ -437,6 +485,10 @@ type meter struct {
 	server int
 	began  time.Time
 	used   usage
+	// counts is there in a turn that counts, perf: what the processes do counts too.
+	counts  *Counts
+	perf    bool
+	counter *perfCounter
 }
 
 // usage is CPU time until now: of the peer, the generator, the server, and the machine.
@@ -457,14 +509,26 @@ func (m *meter) begin() (err error) {
 	if err = resetPeak(m.pids); err != nil {
 		return err
 	}
+	if m.perf {
+		if m.counter, err = startPerf(m.pids); err != nil {
+			return err
+		}
+	}
 	m.used, err = m.usage()
 	m.began = time.Now()
 	return err
 }
 
 // end returns the sample of what was done since begin.
-func (m *meter) end(t *tally) (Sample, error) {
+func (m *meter) end(ctx context.Context, t *tally) (Sample, error) {
 	s := Sample{Seconds: time.Since(m.began).Seconds(), Bytes: t.bytes, Requests: t.requests}
+	if s.Counts = m.counts; m.counter != nil {
+		counts, err := m.counter.end(ctx)
+		if err != nil {
+			return s, err
+		}
+		*s.Counts = counts
+	}
 	u, err := m.usage()
 	if err != nil {
 		return s, err
@@ -488,6 +552,13 @@ func (s Sample) line(w Workload) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-9s", s.Peer)
 	switch {
+	case s.Counts != nil:
+		c := s.Counts
+		fmt.Fprintf(&b, "%8.3f GB  %d requests", float64(s.Bytes)/1e9, s.Requests)
+		for _, n := range countColumns() {
+			fmt.Fprintf(&b, "  %s %s", n.head, number(float64(*n.of(c))/s.units(w)))
+		}
+		return b.String()
 	case w.Kind == KindIdle:
 		fmt.Fprintf(&b, "%8.0f B each, %.1f MiB in all", s.perConnection(w), mib(s.RSS))
 	case w.Kind.bulk():
@@ -501,6 +572,20 @@ func (s Sample) line(w Workload) string {
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
+
+// units returns how much work was done: GB, or thousands of requests.
+func (s Sample) units(w Workload) float64 {
+	if w.Kind.bulk() {
+		return float64(s.Bytes) / 1e9
+	}
+	return float64(s.Requests) / 1e3
+}
+
+// wholePerGB is CPU time per GB of proxy, generator and server: what the kernel does for a
+// proxy is in part accounted to its peers.
+func (s Sample) wholePerGB() float64 {
+	return (s.CPU + s.CPUGenerator + s.CPUServer) / (float64(s.Bytes) / 1e9)
+}
 
 func (s Sample) throughput() float64    { return float64(s.Bytes) / 1e9 / s.Seconds }
 func (s Sample) rate() float64          { return float64(s.Requests) / s.Seconds }

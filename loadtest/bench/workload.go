@@ -36,6 +36,9 @@ func (k Kind) bulk() bool { return k == KindBulk || k == KindTLSBulk || k == Kin
 // timed reports whether the workload runs for a given time.
 func (k Kind) timed() bool { return k != KindIdle && k != KindStalled }
 
+// counted reports whether further rounds count system calls and events.
+func (k Kind) counted() bool { return k == KindBulk || k == KindPing }
+
 // Workload is one line of the comparison.
 type Workload struct {
 	Name string
@@ -49,8 +52,10 @@ type Workload struct {
 
 // Frames of the workloads, in bytes.
 const (
-	pingSize  = 200
-	bulkSize  = 1 << 20
+	pingSize = 200
+	bulkSize = 1 << 20
+	// batchSize is a frame of one batch of 64 KiB.
+	batchSize = 64<<10 + 512
 	hugeSize  = 64 << 20
 	stallSize = 50 << 20
 )
@@ -58,7 +63,8 @@ const (
 // Workloads returns all of them, in the order in which they run.
 func Workloads() []Workload {
 	down := func(size int) Exchange { return Exchange{Key: fetchKey, Request: 100, Answer: size} }
-	up := Exchange{Key: produceKey, Request: bulkSize, Answer: ackSize}
+	upOf := func(size int) Exchange { return Exchange{Key: produceKey, Request: size, Answer: ackSize} }
+	up := upOf(bulkSize)
 	ping := Exchange{Key: fetchKey, Request: pingSize, Answer: pingSize}
 	return []Workload{
 		{Name: "down-1MiB-1", Kind: KindBulk, Conns: 1, Pipeline: 2, Exchange: down(bulkSize)},
@@ -66,6 +72,8 @@ func Workloads() []Workload {
 		{Name: "up-1MiB-1", Kind: KindBulk, Conns: 1, Pipeline: 2, Exchange: up},
 		{Name: "up-1MiB-16", Kind: KindBulk, Conns: 16, Pipeline: 2, Exchange: up},
 		{Name: "down-64MiB-4", Kind: KindBulk, Conns: 4, Pipeline: 2, Exchange: down(hugeSize)},
+		{Name: "down-64KiB-16", Kind: KindBulk, Conns: 16, Pipeline: 8, Exchange: down(batchSize)},
+		{Name: "up-64KiB-16", Kind: KindBulk, Conns: 16, Pipeline: 8, Exchange: upOf(batchSize)},
 		{Name: "ping-64x1", Kind: KindPing, Conns: 64, Pipeline: 1, Exchange: ping},
 		{Name: "ping-64x8", Kind: KindPing, Conns: 64, Pipeline: 8, Exchange: ping},
 		{Name: "ping-1000x1", Kind: KindPing, Conns: 1000, Pipeline: 1, Exchange: ping},
@@ -83,8 +91,11 @@ func Workloads() []Workload {
 func (w Workload) Words() string {
 	frame := max(w.Exchange.Request, w.Exchange.Answer)
 	size := fmt.Sprintf("%d B", frame)
-	if frame >= 1<<20 {
+	switch {
+	case frame >= 1<<20:
 		size = fmt.Sprintf("%d MiB", frame>>20)
+	case frame >= 1<<10:
+		size = fmt.Sprintf("%d KiB", frame>>10)
 	}
 	switch w.Kind {
 	case KindBulk, KindTLSBulk:

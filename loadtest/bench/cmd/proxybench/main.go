@@ -67,6 +67,7 @@ type runCmd struct {
 	document
 	Rounds    int           `default:"3" help:"How often each proxy has its turn in a workload."`
 	Seconds   float64       `default:"1.5" help:"How long a turn is measured, after a warm-up of a quarter of it."`
+	Counting  int           `default:"1" help:"Rounds more of plain workloads that count system calls and events; their times are not used."`
 	Stall     time.Duration `default:"5s" help:"How long stalled readers read nothing."`
 	Workloads []string      `placeholder:"NAME" help:"Only the workloads whose names begin with one of these."`
 	Peers     []string      `placeholder:"NAME" help:"Only these of direct, tiergate, haproxy, nginx, io.Copy."`
@@ -78,7 +79,7 @@ type runCmd struct {
 // Run measures.
 func (c *runCmd) Run(ctx context.Context) error {
 	o := bench.Options{
-		Rounds: c.Rounds, Time: time.Duration(c.Seconds * float64(time.Second)), Stall: c.Stall,
+		Rounds: c.Rounds, Time: time.Duration(c.Seconds * float64(time.Second)), Stall: c.Stall, Counting: c.Counting,
 		Workloads: bench.Workloads(), Peers: bench.PeerNames(), Threads: c.Threads, Profiles: c.Profiles, Progress: os.Stderr,
 	}
 	if o.Threads == 0 {

@@ -6,13 +6,17 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -60,8 +64,9 @@ func (c *tiergateCmd) Run(ctx context.Context) error {
 	if config != nil {
 		endpoint.TLS = func() *tls.Config { return config }
 	}
+	registry := prometheus.NewRegistry()
 	server, err := proxy.New(proxy.Options{
-		Endpoints: []proxy.Endpoint{endpoint}, Loops: c.Threads, EventLoop: loop, SpareProcessors: c.Threads, Registerer: prometheus.NewRegistry(),
+		Endpoints: []proxy.Endpoint{endpoint}, Loops: c.Threads, EventLoop: loop, SpareProcessors: c.Threads, Registerer: registry,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
@@ -81,8 +86,30 @@ func (c *tiergateCmd) Run(ctx context.Context) error {
 	if err = server.Start(); err != nil {
 		return err
 	}
+	go tellMetrics(os.Stdin, os.Stdout, registry)
 	<-ctx.Done()
 	return server.Close()
+}
+
+// tellMetrics answers every line of in with the values of all series.
+func tellMetrics(in io.Reader, out io.Writer, registry prometheus.Gatherer) {
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		families, err := registry.Gather()
+		var b strings.Builder
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				b.WriteString(family.GetName())
+				for _, label := range m.GetLabel() {
+					b.WriteString(" " + label.GetValue())
+				}
+				fmt.Fprintf(&b, " %v\n", m.GetCounter().GetValue()+m.GetGauge().GetValue())
+			}
+		}
+		b.WriteByte('\n')
+		if _, writeErr := io.WriteString(out, b.String()); err != nil || writeErr != nil {
+			return
+		}
+	}
 }
 
 // noVerdicts knows nothing: no request of the benchmark needs a verdict.
