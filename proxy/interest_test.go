@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"tiergate/rewrite"
 )
 
@@ -116,3 +118,33 @@ func TestInterestCannotBeChanged(t *testing.T) {
 type unmodifiable struct{ poller }
 
 func (*unmodifiable) modify(int, interest, interest) error { return syscall.ENOMEM }
+
+// The calls and events of one small exchange: an event, a read and a write for each side, and
+// nothing in vain. What an event says is new and changes nothing is counted as useless.
+func TestCallsOfAnExchange(t *testing.T) {
+	onlyLinux(t)
+	s := newServerWithoutTicks(t, newEcho(t).dial, rewrite.Rules{})
+	c := connect(t, s)
+	served(t, c)
+	tickAfter(t, s, 0) // reports, and sets to zero
+	mustWrite(t, c, request(30, 1, 7))
+	mustRead(t, c)
+	onLoop(t, s.loops[0], func() {
+		l := s.loops[0]
+		got := l.count.calls
+		got.bytes, got.waits = 0, 0
+		if want := (calls{reads: 2, writes: 2}); got != want || l.count.events != 2 || l.count.useless != 0 {
+			t.Errorf("%+v, %d events, %d of them useless; want %+v, 2 and 0", got, l.count.events, l.count.useless, want)
+		}
+		l.event(only(l).client.fd, edges{writable: true})
+	})
+	tickAfter(t, s, 0)
+	if got := testutil.ToFloat64(s.metrics.events.WithLabelValues("useless")); got != 1 {
+		t.Errorf("%v useless events, want 1", got)
+	}
+	for call, want := range map[string]float64{"read": 2, "write": 2} {
+		if got := testutil.ToFloat64(s.metrics.calls.WithLabelValues(call)); got < want {
+			t.Errorf("%v calls to %s, want at least %v", got, call, want)
+		}
+	}
+}

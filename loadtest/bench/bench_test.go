@@ -9,6 +9,8 @@ import (
 	"io"
 	"math"
 	"net"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +230,74 @@ func TestVerdicts(t *testing.T) {
 		if got[i].Value = want[i].Value; got[i] != want[i] {
 			t.Errorf("%+v, want %+v", got[i], want[i])
 		}
+	}
+}
+
+// TestVerdictsOfCounts has turns that count beside one that does not.
+func TestVerdictsOfCounts(t *testing.T) {
+	const name = "up-1MiB-16"
+	counting := func(peer string, waits, useless int64) Sample {
+		return Sample{Workload: name, Peer: peer, Bytes: 2e9, Counts: &Counts{Waits: waits, Calls: 10 * waits, Events: waits, Useless: useless}}
+	}
+	r := Result{Samples: []Sample{
+		{Workload: name, Peer: PeerEpoll, Seconds: 1, Bytes: 1e9, CPU: 1},
+		counting(PeerEpoll, 900, 202), counting(PeerHAProxy, 500, 0),
+	}}
+	want := []Verdict{
+		{Target: "epoll waits per GB, event_loop: epoll", Workload: name, Against: PeerHAProxy, Value: 1.8, Bound: 1.5},
+		{Target: "system calls per GB, event_loop: epoll", Workload: name, Against: PeerHAProxy, Value: 1.8, Bound: 1.5},
+		{Target: "useless events per GB, event_loop: epoll", Workload: name, Value: 101, Bound: 100, Unit: "per GB"},
+	}
+	if got := r.Verdicts(); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	text := r.Text()
+	row := "| tiergate-epoll |         4500 |         450 |    450 |            101 |"
+	if !strings.Contains(text, "| per GB         | system calls | epoll waits | events | useless events |") || !strings.Contains(text, row) {
+		t.Errorf("no row %q in\n%s", row, text)
+	}
+}
+
+func TestPerfText(t *testing.T) {
+	p := &perfCounter{counts: &Counts{}}
+	p.events = perfEvents(p.counts)
+	const text = "Events disabled\n7;;raw_syscalls:sys_enter;1;100.00;;\n1;;syscalls:sys_enter_epoll_wait;1;100.00;;\n2;;syscalls:sys_enter_epoll_wait;1;100.00;;\n" +
+		"10;;syscalls:sys_enter_epoll_pwait;1;100.00;;\n20;;syscalls:sys_enter_epoll_pwait;1;100.00;;\n3;;syscalls:sys_enter_epoll_ctl;1;100.00;;\n" +
+		"4;;syscalls:sys_enter_splice;1;100.00;;\n5;;syscalls:sys_enter_futex;1;100.00;;\n6;;context-switches;1;100.00;;\n"
+	want := Counts{Calls: 7, Waits: 11, Blocking: 22, Controls: 3, Splices: 4, Futexes: 5, Switches: 6}
+	if err := p.read([]byte(text)); err != nil || *p.counts != want {
+		t.Errorf("%+v, %v, want %+v", *p.counts, err, want)
+	}
+	for _, bad := range []string{"", strings.Replace(text, "7;", "<not counted>;", 1), strings.Replace(text, "6;;context-switches", "", 1)} {
+		if err := p.read([]byte(bad)); err == nil {
+			t.Errorf("no error for %q", bad)
+		}
+	}
+}
+
+func TestMetricsDialogue(t *testing.T) {
+	cmd := exec.Command("sh", "-c", `while read -r line; do
+		printf '%s\n' "tiergate_loop_events_total used 5" "tiergate_loop_events_total useless 2" "tiergate_received_bytes_total requests 1e+06" \
+			"tiergate_received_bytes_total responses 3" "tiergate_handshakes 9" ""; done`)
+	d, given, err := attach(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if err = cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range given {
+		f.Close()
+	}
+	for range 2 {
+		if got, err := d.counts(); err != nil || got != (loopCounts{events: 7, useless: 2, bytes: 1_000_003}) {
+			t.Errorf("%+v, %v, want 7 events, 2 useless, 1000003 bytes", got, err)
+		}
+	}
+	d.close()
+	if err = cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
