@@ -12,7 +12,7 @@ FUZZTIME  ?= 30s
 # Tools are pinned here and run through the module proxy; they are not in go.mod.
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo test unit real race stress lint vuln cross vet fuzz bench microbench load storm endurance abuse dist check clean
+.PHONY: help build demo test unit real race stress lint vuln cross vet fuzz bench microbench load storm endurance day abuse dist check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ storm: build ## -6 of 1,000 partitions from 64 clients, beside native brokers; w
 
 endurance: build ## half an hour with faults on three brokers; writes docs/performance.md
 	bin/tiergate-loadtest run endurance --out bin/endurance --doc docs/performance.md
+
+day: build ## the faults of a day in 45 minutes on three brokers; writes docs/performance.md
+	bin/tiergate-loadtest run day-of-faults --out bin/day --doc docs/performance.md
 
 abuse: build ## attacks while 50 clients use the proxy, beside HAProxy; writes docs/abuse.md
 	bin/tiergate-loadtest abuse --tiergate bin/tiergate --doc docs/abuse.md

@@ -6,6 +6,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -75,8 +76,10 @@ func (f *faults) end() {
 // repeat plays a fault at its times. One that would outlast the turn is not begun.
 func (u *turn) repeat(ctx context.Context, spec *FaultAt, start time.Time) {
 	stop := make(chan struct{})
+	random := rand.New(rand.NewPCG(u.number, uint64(spec.At)))
 	for at := spec.At; at == spec.At || at+spec.For < u.phase.Duration; at += spec.Every {
-		if !pause(ctx, stop, time.Until(start.Add(time.Duration(at)))) {
+		late := Duration(random.Float64() * float64(spec.Within))
+		if !pause(ctx, stop, time.Until(start.Add(time.Duration(at+late)))) {
 			return
 		}
 		f, _ := u.fault(spec)

@@ -64,6 +64,8 @@ func newJob(s setting) job {
 		return &adminJob{setting: s}
 	case WorkloadPendingUpload:
 		return &pendingUploadJob{setting: s}
+	case WorkloadTiering:
+		return &tieringJob{setting: s}
 	}
 	panic("no job for kind " + string(s.spec.Kind)) // Parse let it through
 }

@@ -175,6 +175,8 @@ type RateOf struct {
 type FaultAt struct {
 	At   Duration   `yaml:"at"`
 	Kind fault.Kind `yaml:"kind"`
+	// Within delays every beginning by a random time up to this.
+	Within Duration `yaml:"within"`
 	// For is how long it lasts; Every repeats it, 0: once.
 	For   Duration `yaml:"for"`
 	Every Duration `yaml:"every"`

@@ -117,7 +117,7 @@ func TestBuiltinScenarios(t *testing.T) {
 			t.Errorf("%s: its file is called otherwise, or it says nothing about itself: %v", s.Name, err)
 		}
 	}
-	if got, want := strings.Join(names, " "), "endurance maximum-and-half pending-upload-storm quick"; got != want {
+	if got, want := strings.Join(names, " "), "day-of-faults endurance maximum-and-half pending-upload-storm quick"; got != want {
 		t.Errorf("scenarios %s, want %s", got, want)
 	}
 	quick := list[len(list)-1]

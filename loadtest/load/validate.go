@@ -157,7 +157,7 @@ func keysFor() map[string][]WorkloadKind {
 		"rate": rated, "rate_of": rated,
 		"consumers":    {WorkloadProduceConsume, WorkloadGroupChurn},
 		"consume_rate": consume, "fetch_bytes": consume,
-		"every":     {WorkloadGroupChurn, WorkloadPendingUpload},
+		"every":     {WorkloadGroupChurn, WorkloadPendingUpload, WorkloadTiering},
 		"hold":      {WorkloadConnections},
 		"timestamp": {WorkloadPendingUpload},
 		"topic":     {WorkloadConsume, WorkloadCatchUp, WorkloadPendingUpload, WorkloadConnections, WorkloadAdmin},
@@ -166,6 +166,7 @@ func keysFor() map[string][]WorkloadKind {
 		"abort_share in_flight requests_in_flight") {
 		keys[key] = produce
 	}
+	keys["replicas"] = slices.Concat(produce, []WorkloadKind{WorkloadTiering})
 	return keys
 }
 
@@ -182,6 +183,10 @@ func (v *validator) workloadFaults(path string, p *Phase, w *Workload) {
 		v.named(at, name, "target", v.isTarget)
 		if v.isTarget(name) && !slices.Contains(p.Targets, name) {
 			v.fault(at, "%q is not among the targets of the phase", name)
+		}
+		if t := v.scenario.target(name); t != nil && w.Kind == WorkloadTiering {
+			c := v.scenario.cluster(t.Cluster)
+			v.need(path+".kind", c == nil || c.Kind != ClusterSim, "another kind for a simulated cluster, whose topics cannot be altered")
 		}
 		if id := w.Name + "\x00" + name; v.names[id] {
 			v.fault(path, "has the name %q, which another workload has on target %s; wanted another one", w.Name, name)

@@ -134,11 +134,12 @@ const (
 	WorkloadConnections    WorkloadKind = "connections"
 	WorkloadAdmin          WorkloadKind = "admin"
 	WorkloadPendingUpload  WorkloadKind = "pending-upload"
+	WorkloadTiering        WorkloadKind = "tiering-changes"
 )
 
 func (k *WorkloadKind) parse(s string) error {
 	return oneOf(k, s, WorkloadProduce, WorkloadConsume, WorkloadProduceConsume, WorkloadCatchUp, WorkloadGroupChurn,
-		WorkloadConnections, WorkloadAdmin, WorkloadPendingUpload)
+		WorkloadConnections, WorkloadAdmin, WorkloadPendingUpload, WorkloadTiering)
 }
 
 // Acks is how many replicas must have a record before it counts as sent.
