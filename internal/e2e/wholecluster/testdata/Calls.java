@@ -46,10 +46,12 @@ public class Calls {
             "isolation.level", "read_committed", "enable.auto.commit", false), new StringDeserializer(), new StringDeserializer());
     }
 
+    static final long began = System.nanoTime();
+
     static void check(String what, Object got, Object want) {
         if (!got.equals(want))
             throw new AssertionError(what + ": got " + got + ", want " + want);
-        System.out.println(what + ": " + got);
+        System.out.printf("%.1f s %s: %s%n", (System.nanoTime() - began) / 1e9, what, got);
     }
 
     /** Sends count records whose values are text and a number, and waits for all. */
