@@ -143,7 +143,12 @@ func (s *switched) change(ctx context.Context, admin *kadm.Client, to, from tier
 			return err
 		}
 	}
-	if err := s.retry(ctx, func(ctx context.Context) error { return s.settled(ctx, to) }); err != nil {
+	var id kadm.TopicID
+	err := s.retry(ctx, func(ctx context.Context) (err error) {
+		id, err = s.settled(ctx, to)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	settled := time.Now()
@@ -157,16 +162,29 @@ func (s *switched) change(ctx context.Context, admin *kadm.Client, to, from tier
 			s.gauge.retry()
 		} else {
 			s.gauge.record(began, time.Now(), 0)
-			s.compare(offset, to, from, began.Sub(settled), fresh)
+			s.compare(ctx, offset, to, from, began.Sub(settled), fresh, id)
 		}
 		pause(ctx, nil, 100*time.Millisecond)
 	}
 	return nil
 }
 
-// compare counts an offset. age is how long every broker had the change when the request was sent.
-func (s *switched) compare(offset int64, to, from tiering, age, fresh time.Duration) {
+// compare counts an offset. age is how long every broker had the change when the request was
+// sent. Brokers may carry out late what a client gave up and sent again: an offset that seems
+// wrong does not count where the topic was deleted or created once more since then.
+func (s *switched) compare(ctx context.Context, offset int64, to, from tiering, age, fresh time.Duration, id kadm.TopicID) {
 	want := map[bool]int64{true: 0, false: -1}
+	if offset != want[to.tiered] && (age >= fresh || offset != want[from.tiered]) {
+		var now kadm.TopicID
+		err := s.retry(ctx, func(ctx context.Context) (err error) {
+			now, err = s.settled(ctx, to)
+			return err
+		})
+		if err != nil || now != id {
+			s.gauge.retry()
+			return
+		}
+	}
 	j := s.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -235,15 +253,23 @@ func (s *switched) produce(ctx context.Context) error {
 	return client.ProduceSync(ctx, kgo.StringRecord("a"), kgo.StringRecord("b"), kgo.StringRecord("c")).FirstErr()
 }
 
-// settled is nil when every broker that the cluster lists has the topic as it was changed.
-func (s *switched) settled(ctx context.Context, to tiering) error {
+// settled has no error when every broker that the cluster lists has the topic as it was
+// changed, with its records. The id says which topic of that name it is.
+func (s *switched) settled(ctx context.Context, to tiering) (id kadm.TopicID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	meta, err := s.direct.Metadata(ctx, s.name)
 	if err != nil {
-		return err
+		return id, err
 	}
-	id := meta.Topics[s.name].ID
+	id = meta.Topics[s.name].ID
+	ends, err := s.job.cluster.endOffsets(ctx, s.name)
+	if err != nil {
+		return id, err
+	}
+	if ends[0] == 0 {
+		return id, fmt.Errorf("topic %s has no records", s.name)
+	}
 	for _, b := range meta.Brokers {
 		broker := s.job.cluster.admin.Broker(int(b.NodeID))
 		known := kmsg.NewPtrMetadataRequest()
@@ -252,10 +278,10 @@ func (s *switched) settled(ctx context.Context, to tiering) error {
 		known.Topics = append(known.Topics, topic)
 		m, err := known.RequestWith(ctx, broker)
 		if err != nil {
-			return err
+			return id, err
 		}
 		if len(m.Topics) != 1 || m.Topics[0].ErrorCode != 0 || kadm.TopicID(m.Topics[0].TopicID) != id {
-			return fmt.Errorf("broker %d has another topic %s", b.NodeID, s.name)
+			return id, fmt.Errorf("broker %d has another topic %s", b.NodeID, s.name)
 		}
 		describe := kmsg.NewPtrDescribeConfigsRequest()
 		resource := kmsg.NewDescribeConfigsRequestResource()
@@ -263,14 +289,14 @@ func (s *switched) settled(ctx context.Context, to tiering) error {
 		describe.Resources = append(describe.Resources, resource)
 		c, err := describe.RequestWith(ctx, broker)
 		if err != nil {
-			return err
+			return id, err
 		}
 		if len(c.Resources) != 1 || len(c.Resources[0].Configs) != 1 || c.Resources[0].Configs[0].Value == nil ||
 			*c.Resources[0].Configs[0].Value != strconv.FormatBool(to.tiered) {
-			return fmt.Errorf("broker %d does not have the new configuration of %s yet", b.NodeID, s.name)
+			return id, fmt.Errorf("broker %d does not have the new configuration of %s yet", b.NodeID, s.name)
 		}
 	}
-	return nil
+	return id, nil
 }
 
 // ask sends one request for -6 through the target.
