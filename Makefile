@@ -22,7 +22,7 @@ build: ## static binaries: bin/tiergate and bin/tiergate-loadtest
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/tiergate-loadtest ./cmd/loadtest
 
 demo: build ## the main job on a simulated cluster; needs Go only
-	@bin/tiergate demo
+	@bin/tiergate-loadtest demo --tiergate bin/tiergate
 
 test: vet unit real ## all tests, real brokers included; downloads what it needs
 

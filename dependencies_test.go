@@ -234,6 +234,29 @@ SPDX-License-Identifier: Apache-2.0
 	}
 }
 
+// What runs at a user's has no test framework in it, and tiergate no simulated broker and
+// nothing of the load test.
+func TestReleasedBinariesLinkNoTestCode(t *testing.T) {
+	for binary, without := range map[string][]string{
+		"tiergate": {"testing", franz + "kfake", module + "/loadtest", module + "/internal"},
+		"loadtest": {"testing"},
+	} {
+		out, err := exec.Command("go", "list", "-deps", "./cmd/"+binary).Output()
+		if err != nil {
+			t.Fatalf("go list -deps ./cmd/%s: %v", binary, err)
+		}
+		linked := strings.Fields(string(out))
+		if !slices.Contains(linked, module+"/cmd/"+binary) {
+			t.Fatalf("go list -deps ./cmd/%s lists %d packages without its own", binary, len(linked))
+		}
+		for _, name := range linked {
+			if below(name, without) {
+				t.Errorf("cmd/%s links %s", binary, name)
+			}
+		}
+	}
+}
+
 // uPlot returns the version and the licence of the plots' library, which is embedded.
 func uPlot(t *testing.T) (version string, licences []string) {
 	t.Helper()

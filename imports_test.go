@@ -31,7 +31,8 @@ type room struct {
 	folder string
 	ours   []string
 	others []string
-	core   bool // no socket, goroutine or clock: time and answers are arguments
+	tests  []string // what its tests may import of ours besides
+	core   bool     // no socket, goroutine or clock: time and answers are arguments
 }
 
 const (
@@ -59,8 +60,9 @@ func rooms() []room {
 		},
 		{folder: "config", others: []string{"github.com/goccy/go-yaml"}},
 		{
-			folder: "cmd", ours: []string{"codec", "rewrite", "cache", "upstream", "proxy", "config", "loadtest", "internal/testkit"},
-			others: []string{franz, prometheus, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
+			folder: "cmd/tiergate", ours: []string{"rewrite", "cache", "upstream", "proxy", "config", "cmd/tiergate"},
+			others: []string{franz + "kgo", franz + "kmsg", franz + "kerr", franz + "kversion", prometheus, "github.com/alecthomas/kong"},
+			tests:  []string{"codec", "internal/testkit", "loadtest/kafka"},
 		},
 		{
 			folder: "loadtest/bench", ours: []string{"codec", "rewrite", "proxy", "loadtest", "internal/testkit"}, // the proxy without cmd, beside its peers
@@ -79,7 +81,7 @@ func rooms() []room {
 			others: []string{franz, "github.com/alecthomas/kong", "golang.org/x/sync", "golang.org/x/sys"},
 		},
 		{
-			folder: "internal/testkit", ours: []string{"codec", "internal/testkit", "loadtest/kafka"},
+			folder: "internal/testkit", ours: []string{"codec", "internal/testkit", "loadtest/gate", "loadtest/kafka"},
 			others: []string{franz},
 		},
 		{
@@ -124,11 +126,11 @@ func may(folder, name string, test bool) (why string) {
 		return "its folder is no room of imports_test.go"
 	case below(name, []string{gnet}) && r.folder != "proxy":
 		return "the reactor is proxy's own"
-	case ours && below(own, []string{"config"}) && r.folder != "cmd" && r.folder != "config":
-		return "config is imported by cmd only: rooms take their own Options"
+	case ours && below(own, []string{"config"}) && r.folder != "cmd/tiergate" && r.folder != "config":
+		return "config is imported by cmd/tiergate only: rooms take their own Options"
 	case ours && (below(own, r.ours) || below(own, []string{folder})):
 		return "" // also: a test of package x_test imports x, and a room's packages those below them
-	case ours && test && (own == "internal/testkit/tierlog" || own == "internal/testkit/authority"):
+	case ours && test && (own == "internal/testkit/tierlog" || own == "internal/testkit/authority" || below(own, r.tests)):
 		return ""
 	case ours:
 		return "the room imports of ours " + only(r.ours)
@@ -260,7 +262,12 @@ func TestImportRules(t *testing.T) {
 		{"proxy", franz + "kgo", false, false},
 		{"config", "tiergate/codec", false, false},
 		{"cmd/tiergate", "tiergate/config", false, true},
-		{"cmd/tiergate", "tiergate/internal/testkit/sim", false, true},
+		{"cmd/tiergate", "tiergate/internal/testkit/sim", false, false},
+		{"cmd/tiergate", "tiergate/internal/testkit/sim", true, true},
+		{"cmd/tiergate", "tiergate/loadtest/kafka", false, false},
+		{"cmd/tiergate", "tiergate/loadtest/load", true, false},
+		{"cmd/tiergate", franz + "kfake", false, false},
+		{"cmd/loadtest", "tiergate/proxy", false, false},
 		{"cmd/tiergate", gnet, false, false},
 		{"internal/testkit/sim", "tiergate/internal/testkit/tierlog", false, true},
 		{"internal/testkit/sim", "tiergate/proxy", false, false},

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"tiergate/loadtest/abuse"
-	"tiergate/loadtest/follower"
+	"tiergate/loadtest/gate"
 	"tiergate/loadtest/load"
 )
 
@@ -55,7 +55,7 @@ func (c *AbuseCmd) Run(stop Stop, streams *Streams) error {
 		return err
 	}
 	if c.Tiergate == "" {
-		if c.Tiergate, err = follower.Binary(stop.Soon, folder); err != nil {
+		if c.Tiergate, err = gate.Binary(stop.Soon, folder); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"tiergate/loadtest/follower"
+	"tiergate/loadtest/gate"
 	"tiergate/loadtest/kafka"
 )
 
@@ -54,7 +55,7 @@ func (c *FollowerCmd) Run(stop Stop, streams *Streams) error {
 	defer os.RemoveAll(dir)
 	options := follower.Options{Versions: c.Kafka, Binary: c.Tiergate, Logger: slog.New(slog.NewTextHandler(streams.Err, nil))}
 	if options.Binary == "" {
-		if options.Binary, err = follower.Binary(stop.Soon, dir); err != nil {
+		if options.Binary, err = gate.Binary(stop.Soon, dir); err != nil {
 			return err
 		}
 	}

@@ -49,6 +49,7 @@ type Stop struct {
 }
 
 type cli struct {
+	Demo      DemoCmd      `cmd:"" help:"See the main job of tiergate on a simulated cluster, without Kafka."`
 	Run       RunCmd       `cmd:"" help:"Run a scenario, and report."`
 	Scenarios ScenariosCmd `cmd:"" help:"List the built-in scenarios, or show one."`
 	Compare   CompareCmd   `cmd:"" help:"Compare two reports: what became worse?"`

@@ -6,14 +6,49 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"tiergate/loadtest/gate"
+	"tiergate/loadtest/kafka"
 	"tiergate/loadtest/load"
 	"tiergate/loadtest/report"
 )
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"tiergate-loadtest": main}) }
+
+// The scripts of testdata/script, with tiergate at $TIERGATE, and two free ports from $P_0 on
+// in front of $P_2, which is taken.
+func TestScripts(t *testing.T) {
+	binary, err := gate.Binary(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			ports, err := kafka.FreePorts(3)
+			if err != nil {
+				return err
+			}
+			taken, err := net.Listen("tcp", kafka.Loopback(ports[2]))
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { _ = taken.Close() })
+			env.Vars = append(env.Vars, "TIERGATE="+binary, fmt.Sprintf("P_0=%d", ports[0]), fmt.Sprintf("P_2=%d", ports[2]))
+			return nil
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
 
 // command runs a command line and returns what it printed.
 func command(t *testing.T, args ...string) (code int, out, errs string) {

@@ -69,14 +69,13 @@ type cli struct {
 	Serve   ServeCmd   `cmd:"" help:"Run the proxy."`
 	Check   CheckCmd   `cmd:"" help:"Check a configuration, and every broker of its cluster."`
 	Offsets OffsetsCmd `cmd:"" help:"List the tiered storage offsets of partitions, EARLIEST_PENDING_UPLOAD among them."`
-	Demo    DemoCmd    `cmd:"" help:"See the main job on a simulated cluster, without Kafka."`
 	Version VersionCmd `cmd:"" help:"Print the version."`
 }
 
 const description = `A proxy for Kafka that answers EARLIEST_PENDING_UPLOAD (ListOffsets timestamp -6, KIP-1023) for brokers of ` +
 	`Kafka 3.9 to 4.1, which cannot. Everything else passes through.
 
-Begin with "tiergate demo". Then write a configuration, try it with "tiergate check" and run it with "tiergate serve".`
+Begin with "tiergate-loadtest demo". Then write a configuration, try it with "tiergate check" and run it with "tiergate serve".`
 
 func main() {
 	stop, done := stopAtSignals()

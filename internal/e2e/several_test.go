@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	gates "tiergate/internal/testkit/stand"
 	"tiergate/loadtest/kafka"
 )
 
@@ -35,7 +36,7 @@ func TestSeveralBrokers(t *testing.T) {
 	t.Parallel()
 	ctx := realBrokers(t)
 	s := &several{nodes: make(map[int32]*kafka.Recorder)}
-	s.cluster = kafka.Start(t, kafka.Options{
+	s.cluster = gates.Brokers(t, kafka.Options{
 		Version: kafka.Kafka41, TieredStorage: kafka.TieredStorageOn, Logger: progress(),
 		Nodes: []kafka.NodeOptions{{NodeID: 1}, {NodeID: 2}},
 	})

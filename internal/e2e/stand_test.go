@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	gates "tiergate/internal/testkit/stand"
 	"tiergate/loadtest/kafka"
 )
 
@@ -44,7 +45,7 @@ func newStand(t *testing.T, version string, jvm ...string) *stand {
 	ports, err := kafka.FreePorts(2)
 	must(t, err)
 	s := &stand{directAddress: kafka.Loopback(ports[0]), serviceAddress: kafka.Loopback(ports[1])}
-	s.cluster = kafka.Start(t, kafka.Options{
+	s.cluster = gates.Brokers(t, kafka.Options{
 		Version: version, TieredStorage: kafka.TieredStorageOn, Logger: progress(), JVM: jvm,
 		Nodes: []kafka.NodeOptions{{NodeID: nodeID, Listeners: []kafka.Listener{
 			{Name: "SIDECAR", Advertised: s.directAddress},

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"tiergate/internal/testkit/authority"
+	gates "tiergate/internal/testkit/stand"
 	"tiergate/loadtest/kafka"
 )
 
@@ -96,12 +97,15 @@ func newSecured(t *testing.T, ctx context.Context, version string, kerberos gssa
 		}}},
 	}
 	if kerberos == withGSSAPI {
-		s.kdc = kafka.StartKDC(t, ctx, progress(), kafkaPrincipal, alice)
+		var err error
+		s.kdc, err = kafka.StartKDC(ctx, t.TempDir(), progress(), kafkaPrincipal, alice)
+		must(t, err)
+		t.Cleanup(s.kdc.Close)
 		options.JVM = s.kdc.JVM()
 		maps.Copy(options.Properties, s.kdc.GSSAPIProperties(saslListener, kafkaPrincipal))
 		maps.Copy(options.Properties, s.kdc.GSSAPIProperties(saslTLS, kafkaPrincipal))
 	}
-	s.cluster = kafka.Start(t, options)
+	s.cluster = gates.Brokers(t, options)
 	s.addUsers(t, ctx)
 	s.logs, err = s.cluster.BuildLogStates(ctx, openPrefix, statesNamed("uploaded, all still local", "tiered, only the active segment", kafka.NotTiered))
 	must(t, err)

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"tiergate/loadtest/abuse"
-	"tiergate/loadtest/follower"
+	"tiergate/loadtest/gate"
 )
 
 // A thin slice of the table. Clients have more time than in the table: machines that run
 // tests are busy.
 func TestAttacksHold(t *testing.T) {
 	dir := t.TempDir()
-	binary, err := follower.Binary(t.Context(), dir)
+	binary, err := gate.Binary(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

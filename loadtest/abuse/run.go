@@ -153,7 +153,7 @@ func (s *scene) faults(row Row, t *tally) (list []string) {
 	if row.Target != TargetTiergate {
 		return list
 	}
-	if err := s.ready(context.Background(), readyTimeout); err != nil {
+	if err := s.gate.AwaitReady(context.Background(), readyTimeout); err != nil {
 		list = append(list, err.Error())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)

@@ -13,9 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -28,6 +26,7 @@ import (
 	"tiergate/codec"
 	"tiergate/internal/testkit/authority"
 	"tiergate/loadtest/bench"
+	"tiergate/loadtest/gate"
 	"tiergate/loadtest/kafka"
 )
 
@@ -40,6 +39,7 @@ type scene struct {
 	folder  string
 	cluster []*broker
 	process *kafka.Process
+	gate    *gate.Gate // of process; nil for HAProxy
 	// address is where clients connect to node 0, second the same for node 1.
 	address, second, admin string
 	clients                way
@@ -148,37 +148,20 @@ limits:
   drain_timeout: %v
   max_buffered_bytes: %d
   %s
-admin:
-  address: %q
-`, s.cluster[0].address(), kafka.Loopback(ports[0]), ports[1], ports[3], listener, drainTimeout, s.attack.buffered(), s.attack.limits, s.admin)
-	file := filepath.Join(s.folder, "tiergate.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return err
-	}
-	log, err := os.Create(filepath.Join(s.folder, "tiergate.log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close() // the child has its own descriptor
-	command := []string{binary, "serve", "--config", file}
-	if n := s.attack.files; n > 0 {
-		command = append([]string{"sh", "-c", `ulimit -n "$0" && exec "$@"`, fmt.Sprint(n)}, command...)
-	}
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
+`, s.cluster[0].address(), kafka.Loopback(ports[0]), ports[1], ports[3], listener, drainTimeout, s.attack.buffered(), s.attack.limits)
+	o := gate.Options{Binary: binary, Folder: s.folder, Config: config, Admin: s.admin, MaxFiles: s.attack.files}
 	if s.attack.stalled {
-		pipe, err := s.openPipe()
-		if err != nil {
+		if o.Stderr, err = s.openPipe(); err != nil {
 			return err
 		}
-		defer pipe.Close()
-		cmd.Stderr = pipe
+		defer o.Stderr.Close()
 	}
-	if s.process, err = kafka.StartProcess(cmd); err != nil {
+	if s.gate, err = gate.Start(ctx, o); err != nil {
 		return err
 	}
-	if err := s.ready(ctx, 30*time.Second); err != nil || s.logs == nil {
-		return err
+	s.process = s.gate.Process()
+	if s.logs == nil {
+		return nil
 	}
 	_ = s.logs.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	if _, err := s.logs.Write(make([]byte, 16*mib)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -218,34 +201,6 @@ func (s *scene) prepareClients() (string, error) {
 	s.clients.tls = &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"}
 	file := filepath.Join(s.folder, "tiergate.pem")
 	return fmt.Sprintf("tls: {cert_file: %q, key_file: %q}", file, file), os.WriteFile(file, pair.Keystore(), 0o600)
-}
-
-// ready waits until /readyz is 200.
-func (s *scene) ready(ctx context.Context, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
-	return kafka.Poll(ctx, "/readyz", func(ctx context.Context) error {
-		select {
-		case <-s.process.Done():
-			cancel() // there is nothing to wait for
-			return fmt.Errorf("the process ended: %w", errors.Join(s.process.Err(), errors.New("exit code 0")))
-		default:
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.admin+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status)
-		}
-		return nil
-	})
 }
 
 // attackers keeps n connections to address open until ctx ends. Each is given to f with

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"tiergate/loadtest/gate"
 	"tiergate/loadtest/kafka"
 )
 
@@ -25,7 +26,9 @@ const buildsAtOnce = 8
 type lab struct {
 	version string
 	cluster *kafka.Cluster
-	gate    *gate
+	gate    *gate.Gate
+	// through is tiergate's bootstrap address.
+	through string
 	broker  *Broker
 	dir     string
 	log     *slog.Logger
@@ -79,7 +82,7 @@ func (l *lab) open(ctx context.Context, binary string) (err error) {
 	if l.broker, err = Register(ctx, l.cluster, l.cluster.Node(playedNode)); err != nil {
 		return err
 	}
-	l.gate, err = startGate(ctx, binary, l.dir, l.cluster)
+	l.gate, l.through, err = startGate(ctx, binary, l.dir, l.cluster)
 	return err
 }
 
@@ -92,7 +95,7 @@ func (l *lab) close() error {
 		errs = append(errs, l.broker.Close(ctx))
 	}
 	if l.gate != nil {
-		errs = append(errs, l.gate.stop())
+		errs = append(errs, l.gate.Stop())
 	}
 	for _, t := range l.topics {
 		t.close()
@@ -290,7 +293,7 @@ func (l *lab) catchUp(ctx context.Context, r run) (Row, error) {
 // bootstrap is where the followers of a path ask for the cluster.
 func (l *lab) bootstrap(p path) string {
 	if p == through {
-		return l.gate.bootstrap
+		return l.through
 	}
 	return l.cluster.Node(leaderNode).Address()
 }

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -106,17 +105,6 @@ type Cluster struct {
 
 // startTimeout bounds the start of a cluster. A broker takes 3 to 10 s.
 const startTimeout = 3 * time.Minute
-
-// Start launches a cluster for a test and closes it when the test ends.
-func Start(tb testing.TB, options Options) *Cluster {
-	tb.Helper()
-	c, err := Launch(context.Background(), options)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(c.Close)
-	return c
-}
 
 // Launch fetches the jars if need be, starts all nodes, and returns when each of them
 // answers and every partition has a leader. The caller must Close the cluster.

@@ -8,7 +8,7 @@
 //
 //   - Fetch fills <repository>/.cache/kafka/<version> (CacheEnv names another folder);
 //     Check says in one sentence what the machine lacks for that.
-//   - Start and Launch run one broker or several (combined KRaft roles), with tiered
+//   - Launch runs one broker or several (combined KRaft roles), with tiered
 //     storage in a local folder or without. A broker keeps its ports and its logs over
 //     Stop, Kill and Start, so that restarts add leader epochs.
 //   - Log is one partition whose history a test writes down as it makes it; LogStates

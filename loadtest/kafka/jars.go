@@ -144,6 +144,15 @@ func cacheDir() (string, error) {
 	if dir := os.Getenv(CacheEnv); dir != "" {
 		return filepath.Abs(dir)
 	}
+	root, err := Repository()
+	if err != nil {
+		return "", fmt.Errorf("%w: set %s to a folder for the jars of Kafka", err, CacheEnv)
+	}
+	return filepath.Join(root, ".cache", "kafka"), nil
+}
+
+// Repository returns the root of tiergate's repository that the working directory is in.
+func Repository() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -151,13 +160,13 @@ func cacheDir() (string, error) {
 	for dir := wd; ; dir = filepath.Dir(dir) {
 		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if err == nil && bytes.HasPrefix(mod, []byte("module tiergate\n")) {
-			return filepath.Join(dir, ".cache", "kafka"), nil
+			return dir, nil
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return "", err
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%s is not in the tiergate repository: set %s to a folder for the jars of Kafka", wd, CacheEnv)
+			return "", fmt.Errorf("%s is not in the tiergate repository", wd)
 		}
 	}
 }

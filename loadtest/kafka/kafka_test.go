@@ -28,11 +28,22 @@ func realBrokers(t *testing.T) context.Context {
 	return testContext(t, 4*time.Minute)
 }
 
+// start launches a cluster and closes it when the test ends.
+func start(t *testing.T, options Options) *Cluster {
+	t.Helper()
+	c, err := Launch(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
 func progress() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
 func TestLatestTieredOffsetOfAnUploadedTopic(t *testing.T) {
 	ctx := realBrokers(t)
-	c := Start(t, Options{Version: Kafka41, TieredStorage: TieredStorageOn, Logger: progress()})
+	c := start(t, Options{Version: Kafka41, TieredStorage: TieredStorageOn, Logger: progress()})
 	l, err := c.CreateLog(ctx, "uploaded", tiered(nil))
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +104,7 @@ func TestLatestTieredOffsetOfAnUploadedTopic(t *testing.T) {
 
 func TestThreeNodesOneKilled(t *testing.T) {
 	ctx := realBrokers(t)
-	c := Start(t, Options{Version: Kafka43, Logger: progress(), Nodes: []NodeOptions{
+	c := start(t, Options{Version: Kafka43, Logger: progress(), Nodes: []NodeOptions{
 		{NodeID: 0},
 		{NodeID: 1, Listeners: []Listener{{Name: "CLIENTS", Advertised: "kafka.example:9092"}}},
 		{NodeID: 2},

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"testing"
 	"time"
 )
 
@@ -29,21 +28,20 @@ type KDC struct {
 	dir     string
 }
 
-// StartKDC launches a KDC on loopback with principals, such as kafka/localhost, and stops
-// it when the test ends. Its jars come from the cache, or with Maven, once.
-func StartKDC(tb testing.TB, ctx context.Context, log *slog.Logger, principals ...string) *KDC {
-	tb.Helper()
+// StartKDC launches a KDC on loopback with principals, such as kafka/localhost, and keeps
+// its files in dir. Its jars come from the cache, or with Maven, once. The caller must
+// Close it.
+func StartKDC(ctx context.Context, dir string, log *slog.Logger, principals ...string) (*KDC, error) {
 	lib, err := fetchKDC(ctx, log)
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
-	k := &KDC{dir: tb.TempDir()}
-	if err := k.start(ctx, lib, principals); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(k.process.Kill)
-	return k
+	k := &KDC{dir: dir}
+	return k, k.start(ctx, lib, principals)
 }
+
+// Close kills the KDC.
+func (k *KDC) Close() { k.process.Kill() }
 
 func (k *KDC) start(ctx context.Context, lib string, principals []string) error {
 	config := filepath.Join(k.dir, "kdc.properties")

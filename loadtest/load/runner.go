@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"tiergate/loadtest/gate"
 	"tiergate/loadtest/report"
 )
 
@@ -198,7 +200,7 @@ func (r *runner) prepare(ctx context.Context) error {
 		}
 		if spec.Kind == TargetTiergate && spec.Binary == "" && binary == "" {
 			r.Progress.Say("building tiergate")
-			if binary, err = tiergateBinary(ctx, r.folder); err != nil {
+			if binary, err = gate.Binary(ctx, filepath.Join(r.folder, "bin")); err != nil {
 				return err
 			}
 		}

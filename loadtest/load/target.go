@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,11 +16,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"tiergate/loadtest/fault"
+	"tiergate/loadtest/gate"
 	"tiergate/loadtest/kafka"
 )
+
+// outputLog is the file in a target's folder that its processes write to.
+const outputLog = "output.log"
 
 // target is a way to the brokers that is open.
 type target struct {
@@ -42,7 +44,7 @@ type target struct {
 	// relays that faults work on.
 	relays map[Side][]*fault.Relay
 	folder string
-	log    *os.File // what the processes say
+	log    *os.File // outputLog, for processes but tiergate
 
 	// launch starts the processes; nil for targets without any.
 	launch func(context.Context) ([]*kafka.Process, error)
@@ -133,8 +135,8 @@ func (t *Target) atBrokersAddress() bool {
 func (t *target) open(ctx context.Context, c *cluster, binary string) error {
 	t.cluster = c
 	var err error
-	if t.spec.Kind != TargetDirect && t.spec.Kind != TargetExternal {
-		if t.log, err = os.Create(filepath.Join(t.folder, "output.log")); err != nil {
+	if t.spec.Kind == TargetHAProxy || t.spec.Kind == TargetNginx {
+		if t.log, err = os.Create(filepath.Join(t.folder, outputLog)); err != nil {
 			return err
 		}
 	}
@@ -236,7 +238,7 @@ func (t *target) running() error {
 
 // lastWords is the end of what the processes said.
 func (t *target) lastWords() string {
-	text, err := os.ReadFile(filepath.Join(t.folder, "output.log"))
+	text, err := os.ReadFile(filepath.Join(t.folder, outputLog))
 	if err != nil {
 		return err.Error()
 	}
@@ -269,12 +271,16 @@ func (t *target) brokers() []string {
 
 // openTiergate writes the configuration of tiergate and says how to start it.
 func (t *target) openTiergate(ctx context.Context, binary string) error {
-	text, err := t.tiergateConfig(ctx)
+	config, err := t.tiergateConfig(ctx)
 	if err != nil {
 		return err
 	}
-	config := filepath.Join(t.folder, "tiergate.yaml")
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	o := gate.Options{Binary: binary, Folder: t.folder, Config: config, Log: outputLog}
+	if t.spec.Threads > 0 {
+		o.Env = []string{fmt.Sprintf("GOMAXPROCS=%d", t.spec.Threads)}
+	}
+	g, err := gate.New(o)
+	if err != nil {
 		return err
 	}
 	version := "of unknown version"
@@ -282,34 +288,20 @@ func (t *target) openTiergate(ctx context.Context, binary string) error {
 		version = strings.TrimSpace(string(out))
 	}
 	t.text = fmt.Sprintf("%s, %s addresses", version, map[Mode]string{ModeRewrite: "rewrites", ModeDirect: "leaves"}[t.spec.Mode])
+	t.metrics = g.MetricsURL()
 	t.launch = func(ctx context.Context) ([]*kafka.Process, error) {
-		cmd := exec.Command(binary, "serve", "--config", config)
-		cmd.Stdout, cmd.Stderr = t.log, t.log
-		if t.spec.Threads > 0 {
-			cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", t.spec.Threads))
-		}
-		p, err := kafka.StartProcess(cmd)
-		if err != nil {
+		if err := g.Start(ctx); err != nil {
 			return nil, err
 		}
-		if err := t.awaitReady(ctx, p); err != nil {
-			p.Kill()
-			return nil, fmt.Errorf("%w; it said:\n%s", err, t.lastWords())
-		}
-		return []*kafka.Process{p}, nil
+		return []*kafka.Process{g.Process()}, nil
 	}
 	return nil
 }
 
 // tiergateConfig is what an operator would write, with an endpoint for every broker.
 func (t *target) tiergateConfig(ctx context.Context) (string, error) {
-	ports, err := kafka.FreePorts(1)
-	if err != nil {
-		return "", err
-	}
-	t.metrics = "http://" + kafka.Loopback(ports[0]) + "/metrics"
 	var b strings.Builder
-	fmt.Fprintf(&b, "upstream:\n  bootstrap_servers: [%s]\nadmin:\n  address: %q\nlisteners:\n  - name: clients\n", quoted(t.brokers()), kafka.Loopback(ports[0]))
+	fmt.Fprintf(&b, "upstream:\n  bootstrap_servers: [%s]\nlisteners:\n  - name: clients\n", quoted(t.brokers()))
 	if t.spec.Mode == ModeDirect {
 		t.bootstrap = t.listener.advertised
 		b.WriteString("    direct:\n")
@@ -322,7 +314,8 @@ func (t *target) tiergateConfig(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if ports, err = kafka.FreePorts(1 + len(nodes)); err != nil {
+	ports, err := kafka.FreePorts(1 + len(nodes))
+	if err != nil {
 		return "", err
 	}
 	var binds []string
@@ -347,75 +340,4 @@ func quoted(list []string) string {
 		q[i] = fmt.Sprintf("%q", s)
 	}
 	return strings.Join(q, ", ")
-}
-
-// awaitReady waits until tiergate says that it is ready.
-func (t *target) awaitReady(ctx context.Context, p *kafka.Process) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	url := strings.TrimSuffix(t.metrics, "/metrics") + "/readyz"
-	return kafka.Poll(ctx, "tiergate to be ready", func(ctx context.Context) error {
-		select {
-		case <-p.Done():
-			cancel() // nothing to wait for any more
-			return fmt.Errorf("it ended: %w", errors.Join(p.Err(), errors.New("exit code 0")))
-		default:
-		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz says %s", resp.Status)
-		}
-		return nil
-	})
-}
-
-// tiergateBinary returns the program that targets run: the one that was named, or one
-// built from the repository that the working directory is in, or the one beside this
-// program or in PATH.
-func tiergateBinary(ctx context.Context, folder string) (string, error) {
-	if root, err := repository(); err == nil {
-		path := filepath.Join(folder, "bin", "tiergate")
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/tiergate")
-		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("go build ./cmd/tiergate: %w\n%s", err, out)
-		}
-		return path, nil
-	}
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "tiergate")
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath("tiergate")
-	if err != nil {
-		return "", errors.New(`there is no tiergate: name it with the key "binary" of the target, put it into PATH, or run in its repository`)
-	}
-	return path, nil
-}
-
-// repository returns the root of tiergate's repository that the working directory is in.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err == nil && bytes.HasPrefix(mod, []byte("module tiergate\n")) {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("not in the repository of tiergate")
-		}
-	}
 }

@@ -9,19 +9,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"tiergate/internal/testkit/stand"
 	"tiergate/loadtest/follower"
 	"tiergate/loadtest/kafka"
 )
-
-// binaryEnv tells the tests where TestMain built the binary.
-const binaryEnv = "TIERGATE_TEST_BINARY"
 
 // TestMain builds the binary. Without Java and Maven it fails with one sentence: these tests
 // are never left out in silence.
@@ -45,12 +41,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "tiergate")
-	if out, err := exec.Command("go", "build", "-o", binary, "tiergate/cmd/tiergate").CombinedOutput(); err != nil {
-		fmt.Printf("go build tiergate/cmd/tiergate: %v\n%s", err, out)
+	if err := stand.Build(dir); err != nil {
+		fmt.Println(err)
 		return 1
 	}
-	os.Setenv(binaryEnv, binary)
 	return m.Run()
 }
 
@@ -97,7 +91,7 @@ func TestFollowers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
 	defer cancel()
 	report, err := follower.Run(ctx, follower.Options{
-		Versions: []string{kafka.Kafka41, kafka.Kafka43}, Binary: os.Getenv(binaryEnv), Cases: follower.Cases(),
+		Versions: []string{kafka.Kafka41, kafka.Kafka43}, Binary: stand.Binary(), Cases: follower.Cases(),
 		Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"tiergate/internal/testkit/stand"
 	"tiergate/loadtest/kafka"
 	"tiergate/upstream"
 )
@@ -51,7 +52,7 @@ func newBench(t *testing.T, version string) *bench {
 	ports, err := kafka.FreePorts(1)
 	must(t, err)
 	b := &bench{debug: ports[0]}
-	b.cluster = kafka.Start(t, kafka.Options{
+	b.cluster = stand.Brokers(t, kafka.Options{
 		Version: version, TieredStorage: kafka.TieredStorageOn, Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
 		JVM: []string{kafka.PeekJVM(b.debug)},
 	})

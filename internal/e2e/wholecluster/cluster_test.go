@@ -48,7 +48,7 @@ func startWhole(t *testing.T, ctx context.Context) *whole {
 		options = append(options, kafka.NodeOptions{NodeID: id + 1, Listeners: []kafka.Listener{{Name: clients, AdvertisedHost: brokerName(id + 1)}}})
 	}
 	w := &whole{}
-	w.cluster = kafka.Start(t, kafka.Options{
+	w.cluster = stand.Brokers(t, kafka.Options{
 		Version: kafka.Kafka41, TieredStorage: kafka.TieredStorageOn, Logger: progress(), Nodes: options,
 		Properties: map[string]string{
 			// One node or another is down at times, and everything goes on.

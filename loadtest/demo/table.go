@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: the tiergate authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package demo
 
 import (
 	"context"
@@ -17,21 +17,21 @@ import (
 	"tiergate/internal/testkit/tierlog"
 )
 
-// demoPosition names a partition.
-type demoPosition struct {
+// position names a partition.
+type position struct {
 	topic     string
 	partition int32
 }
 
-// demoOffset is one answer to ListOffsets.
-type demoOffset struct {
+// listed is one answer to ListOffsets.
+type listed struct {
 	offset int64
 	epoch  int32
 	code   int16
 }
 
 // String is how the table shows an answer.
-func (o demoOffset) String() string {
+func (o listed) String() string {
 	switch {
 	case o.code == kerr.UnsupportedVersion.Code:
 		return "refused"
@@ -43,19 +43,19 @@ func (o demoOffset) String() string {
 	return strconv.FormatInt(o.offset, 10)
 }
 
-// demoRow is one partition: what clients are told, and the truth.
-type demoRow struct {
-	at                       demoPosition
+// row is one partition: what clients are told, and the truth.
+type row struct {
+	at                       position
 	state                    string
-	start, local, tier, last demoOffset
-	direct, through, truth   demoOffset
+	start, local, tier, last listed
+	direct, through, truth   listed
 }
 
 // pending is the number of records that wait for upload, as a client of tiergate counts
 // them.
-func (r demoRow) pending() string {
+func (r row) pending() string {
 	switch {
-	case r.state == demoNotTiered:
+	case r.state == notTiered:
 		return "-"
 	case r.through.code != 0:
 		return "?"
@@ -66,7 +66,7 @@ func (r demoRow) pending() string {
 }
 
 // fault says what is wrong with a row, or "".
-func (r demoRow) fault() string {
+func (r row) fault() string {
 	switch {
 	case r.through != r.truth:
 		return fmt.Sprintf("a Kafka 4.2+ broker says %v (leader epoch %d), tiergate says %v (leader epoch %d)",
@@ -77,19 +77,19 @@ func (r demoRow) fault() string {
 	return ""
 }
 
-// errDemoDiffers is the demo's finding that tiergate answered wrongly.
-var errDemoDiffers = errors.New("not every answer is the one of a Kafka 4.2+ broker")
+// ErrDiffers is the demo's finding that a response through tiergate is wrong.
+var ErrDiffers = errors.New("not every answer is the one of a Kafka 4.2+ broker")
 
 // show asks, prints what came back, and fails if any answer is not the native one.
 func (d *demo) show(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	direct, err := demoClient(d.cluster.Addresses()...)
+	direct, err := newClient(d.cluster.Addresses()...)
 	if err != nil {
 		return err
 	}
 	defer direct.Close()
-	through, err := demoClient(d.through)
+	through, err := newClient(d.through)
 	if err != nil {
 		return err
 	}
@@ -104,9 +104,9 @@ func (d *demo) show(ctx context.Context) error {
 	return d.table(rows)
 }
 
-// demoClient is an ordinary Kafka client: it asks with the newest version that the
+// newClient is an ordinary Kafka client: it asks with the newest version that the
 // broker before it offers.
-func demoClient(bootstrap ...string) (*kgo.Client, error) {
+func newClient(bootstrap ...string) (*kgo.Client, error) {
 	return kgo.NewClient(
 		kgo.SeedBrokers(bootstrap...),
 		kgo.ClientID("tiergate-demo"),
@@ -123,6 +123,10 @@ func (d *demo) introduce(ctx context.Context, direct, through *kgo.Client) error
 	if err != nil {
 		return fmt.Errorf("ask tiergate for its versions: %w", err)
 	}
+	brokers := "1 broker"
+	if n := len(d.cluster.Addresses()); n != 1 {
+		brokers = fmt.Sprintf("%d brokers", n)
+	}
 	_, err = fmt.Fprintf(d.out, `Kafka 4.2 and later can say from which offset on a partition still waits for upload to tiered storage
 (ListOffsets timestamp -6, "earliest pending upload"); older brokers refuse the question. This demo simulates
 a Kafka 4.1 cluster of %s in this process, puts tiergate in front of it, and asks both ways.
@@ -133,7 +137,7 @@ Directly          The brokers offer ListOffsets up to version %d; -6 needs 11. A
 Through tiergate  It offers ListOffsets up to version %d. The same client asks and is answered; the brokers
                   stay as they are.
 
-`, count(len(d.cluster.Addresses()), "broker"), own.MaxVersion, javaRefusal, javaRange(own), offered.MaxVersion)
+`, brokers, own.MaxVersion, javaRefusal, javaRange(own), offered.MaxVersion)
 	return err
 }
 
@@ -162,28 +166,28 @@ func javaRange(own kmsg.ApiVersionsResponseApiKey) string {
 }
 
 // rows asks everything there is to ask of every partition.
-func (d *demo) rows(ctx context.Context, direct, through *kgo.Client) ([]demoRow, error) {
-	var rows []demoRow
+func (d *demo) rows(ctx context.Context, direct, through *kgo.Client) ([]row, error) {
+	var rows []row
 	for _, t := range d.topics {
 		p := int32(0)
 		for range t.Partitions {
-			rows = append(rows, demoRow{at: demoPosition{t.Name, p}})
+			rows = append(rows, row{at: position{t.Name, p}})
 			p++
 		}
 	}
 	for _, ask := range []struct {
 		client    *kgo.Client
 		timestamp int64
-		put       func(*demoRow, demoOffset)
+		put       func(*row, listed)
 	}{
-		{direct, tierlog.EarliestTimestamp, func(r *demoRow, o demoOffset) { r.start = o }},
-		{direct, tierlog.EarliestLocalTimestamp, func(r *demoRow, o demoOffset) { r.local = o }},
-		{direct, tierlog.LatestTieredTimestamp, func(r *demoRow, o demoOffset) { r.tier = o }},
-		{direct, tierlog.LatestTimestamp, func(r *demoRow, o demoOffset) { r.last = o }},
-		{direct, tierlog.EarliestPendingUploadTimestamp, func(r *demoRow, o demoOffset) { r.direct = o }},
-		{through, tierlog.EarliestPendingUploadTimestamp, func(r *demoRow, o demoOffset) { r.through = o }},
+		{direct, tierlog.EarliestTimestamp, func(r *row, o listed) { r.start = o }},
+		{direct, tierlog.EarliestLocalTimestamp, func(r *row, o listed) { r.local = o }},
+		{direct, tierlog.LatestTieredTimestamp, func(r *row, o listed) { r.tier = o }},
+		{direct, tierlog.LatestTimestamp, func(r *row, o listed) { r.last = o }},
+		{direct, tierlog.EarliestPendingUploadTimestamp, func(r *row, o listed) { r.direct = o }},
+		{through, tierlog.EarliestPendingUploadTimestamp, func(r *row, o listed) { r.through = o }},
 	} {
-		answers, err := demoAsk(ctx, ask.client, ask.timestamp, rows)
+		answers, err := list(ctx, ask.client, ask.timestamp, rows)
 		if err != nil {
 			return nil, fmt.Errorf("ask for timestamp %d: %w", ask.timestamp, err)
 		}
@@ -197,14 +201,14 @@ func (d *demo) rows(ctx context.Context, direct, through *kgo.Client) ([]demoRow
 			return nil, err
 		}
 		native := model.NativeEarliestPendingUpload(tierlog.ReadUncommitted, tierlog.ConsumerReplicaID, -1)
-		rows[i].truth = demoOffset{native.Offset, native.Epoch, native.ErrorCode}
-		rows[i].state = demoState(model)
+		rows[i].truth = listed{native.Offset, native.Epoch, native.ErrorCode}
+		rows[i].state = stateOf(model)
 	}
 	return rows, nil
 }
 
-// demoAsk asks the leaders of all partitions for one timestamp.
-func demoAsk(ctx context.Context, client *kgo.Client, timestamp int64, of []demoRow) (map[demoPosition]demoOffset, error) {
+// list asks the leaders of all partitions for one timestamp.
+func list(ctx context.Context, client *kgo.Client, timestamp int64, of []row) (map[position]listed, error) {
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID = tierlog.ConsumerReplicaID
 	for _, r := range of {
@@ -218,14 +222,14 @@ func demoAsk(ctx context.Context, client *kgo.Client, timestamp int64, of []demo
 		t := &request.Topics[len(request.Topics)-1]
 		t.Partitions = append(t.Partitions, p)
 	}
-	answers := make(map[demoPosition]demoOffset, len(of))
+	answers := make(map[position]listed, len(of))
 	for _, shard := range client.RequestSharded(ctx, request) {
 		if shard.Err != nil {
 			return nil, shard.Err
 		}
 		for _, t := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics {
 			for _, p := range t.Partitions {
-				answers[demoPosition{t.Topic, p.Partition}] = demoOffset{p.Offset, p.LeaderEpoch, p.ErrorCode}
+				answers[position{t.Topic, p.Partition}] = listed{p.Offset, p.LeaderEpoch, p.ErrorCode}
 			}
 		}
 	}
@@ -239,37 +243,37 @@ func demoAsk(ctx context.Context, client *kgo.Client, timestamp int64, of []demo
 
 // States of a log in plain words.
 const (
-	demoNotTiered     = "not tiered"
-	demoEmpty         = "tiered, still empty"
-	demoNothing       = "nothing uploaded yet"
-	demoEverything    = "everything uploaded"
-	demoDeletedPast   = "deleted past the upload"
-	demoPartlyOnDisk  = "partly uploaded, all on disk"
-	demoPartlyOffDisk = "partly uploaded, disk freed"
+	notTiered     = "not tiered"
+	empty         = "tiered, still empty"
+	nothing       = "nothing uploaded yet"
+	everything    = "everything uploaded"
+	deletedPast   = "deleted past the upload"
+	partlyOnDisk  = "partly uploaded, all on disk"
+	partlyOffDisk = "partly uploaded, disk freed"
 )
 
-func demoState(log *tierlog.Log) string {
+func stateOf(log *tierlog.Log) string {
 	pending := log.HighestRemote() + 1
 	switch {
 	case log.RemoteStorage() == tierlog.Disabled:
-		return demoNotTiered
+		return notTiered
 	case log.LogEnd() == 0:
-		return demoEmpty
+		return empty
 	case pending == 0:
-		return demoNothing
+		return nothing
 	case pending >= log.LogEnd():
-		return demoEverything
+		return everything
 	case log.LogStart() > pending:
-		return demoDeletedPast
+		return deletedPast
 	case log.LocalLogStart() > log.LogStart():
-		return demoPartlyOffDisk
+		return partlyOffDisk
 	}
-	return demoPartlyOnDisk
+	return partlyOnDisk
 }
 
 // table prints the rows, at most 110 columns wide while offsets have up to six digits,
 // and what was wrong with them.
-func (d *demo) table(rows []demoRow) error {
+func (d *demo) table(rows []row) error {
 	lines := [][]string{
 		{"", "", "", "LOG", "FIRST", "LAST", "", "ASKED", "THROUGH", "RECORDS", ""},
 		{"TOPIC", "P", "STATE", "START", "LOCAL", "TIERED", "END", "DIRECTLY", "TIERGATE", "PENDING", "CHECK"},
@@ -289,16 +293,16 @@ func (d *demo) table(rows []demoRow) error {
 	_, err := fmt.Fprintf(d.out, `%s
 THROUGH TIERGATE is the first offset that is not in tiered storage yet; "none": nothing waits for upload.
 CHECK: %d of %d answers, offset and leader epoch, are what a Kafka 4.2+ broker says of the same log.
-%s`, demoColumns(lines), len(rows)-len(wrong), len(rows), strings.Join(wrong, ""))
+%s`, columns(lines), len(rows)-len(wrong), len(rows), strings.Join(wrong, ""))
 	if err == nil && len(wrong) > 0 {
-		err = &exitError{exitIncomplete, errDemoDiffers}
+		err = ErrDiffers
 	}
 	return err
 }
 
-// demoColumns sets out cells: topic, state and check to the left, all else, being
+// columns sets out cells: topic, state and check to the left, all else, being
 // numbers mostly, to the right.
-func demoColumns(lines [][]string) string {
+func columns(lines [][]string) string {
 	widths := make([]int, len(lines[0]))
 	for _, line := range lines {
 		for i, cell := range line {
@@ -320,8 +324,8 @@ func demoColumns(lines [][]string) string {
 	return text.String()
 }
 
-// demoConfig is the shortest configuration for real use.
-const demoConfig = `  upstream:
+// firstConfig is the shortest configuration for real use.
+const firstConfig = `  upstream:
     bootstrap_servers: ["your-broker:9092"]
   listeners:
     - name: clients
@@ -330,12 +334,12 @@ const demoConfig = `  upstream:
       advertised_host: "127.0.0.1"
 `
 
-// demoNext is the way from the demo to real use.
-const demoNext = `
+// next is the way from the demo to real use.
+const next = `
 Next: put tiergate before your own brokers (Kafka 3.9 to 4.1). Save this as tiergate.yaml, with your addresses:
 
-` + demoConfig + `
+` + firstConfig + `
 then  tiergate check --config tiergate.yaml   says what each of your brokers can do,
 and   tiergate serve --config tiergate.yaml   is what your clients bootstrap from, at 127.0.0.1:9192.
-      tiergate demo --keep                    leaves this demo running, to try your clients on first.
+      tiergate-loadtest demo --keep           leaves this demo running, to try your clients on first.
 `

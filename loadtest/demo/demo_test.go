@@ -1,29 +1,48 @@
 // SPDX-FileCopyrightText: the tiergate authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package demo
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
-	"tiergate/config"
 	"tiergate/internal/testkit/sim"
+	"tiergate/internal/testkit/stand"
 	"tiergate/internal/testkit/tierlog"
 )
 
-// demoWidth is what a terminal must have for the demo.
-const demoWidth = 110
+// terminalWidth is what a terminal must have for the demo.
+const terminalWidth = 110
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "tiergate-demo-test-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = stand.Build(dir)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return m.Run()
+}
 
 // newDemo is a demo whose two sides are simulated clusters of the given versions: one
 // in the place of the brokers, one in the place of tiergate.
@@ -47,10 +66,8 @@ func TestDemoFindsAWrongAnswer(t *testing.T) {
 	if err := front.Update("orders", 2, func(l *tierlog.Log) { l.Upload(1100) }); err != nil {
 		t.Fatal(err)
 	}
-	err := d.show(t.Context())
-	var exit *exitError
-	if !errors.Is(err, errDemoDiffers) || !errors.As(err, &exit) || exit.code != exitIncomplete {
-		t.Fatalf("got %v, want errDemoDiffers with exit code %d\n%s", err, exitIncomplete, out)
+	if err := d.show(t.Context()); !errors.Is(err, ErrDiffers) {
+		t.Fatalf("got %v, want ErrDiffers\n%s", err, out)
 	}
 	for _, want := range []string{
 		"orders    2  partly uploaded, all on disk      0      0     999  1800   refused      1101      699  WRONG\n",
@@ -71,8 +88,8 @@ func TestDemoComparesEpochs(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.show(t.Context()); !errors.Is(err, errDemoDiffers) {
-		t.Fatalf("got %v, want errDemoDiffers\n%s", err, out)
+	if err := d.show(t.Context()); !errors.Is(err, ErrDiffers) {
+		t.Fatalf("got %v, want ErrDiffers\n%s", err, out)
 	}
 	want := "WRONG: clicks-0: a Kafka 4.2+ broker says 0 (leader epoch 0), tiergate says 0 (leader epoch -1)\n"
 	if !strings.Contains(out.String(), want) {
@@ -83,8 +100,8 @@ func TestDemoComparesEpochs(t *testing.T) {
 // A front that refuses, as tiergate would if it did nothing, is found out.
 func TestDemoFindsAProxyThatDoesNothing(t *testing.T) {
 	d, _, out := newDemo(t, sim.Kafka41, sim.Kafka41)
-	if err := d.show(t.Context()); !errors.Is(err, errDemoDiffers) {
-		t.Fatalf("got %v, want errDemoDiffers\n%s", err, out)
+	if err := d.show(t.Context()); !errors.Is(err, ErrDiffers) {
+		t.Fatalf("got %v, want ErrDiffers\n%s", err, out)
 	}
 	if want := "CHECK: 0 of 9 answers"; !strings.Contains(out.String(), want) {
 		t.Errorf("output lacks %q:\n%s", want, out)
@@ -93,8 +110,8 @@ func TestDemoFindsAProxyThatDoesNothing(t *testing.T) {
 
 func TestDemoFindsBrokersThatDoNotRefuse(t *testing.T) {
 	d, _, out := newDemo(t, sim.Kafka43, sim.Kafka43)
-	if err := d.show(t.Context()); !errors.Is(err, errDemoDiffers) {
-		t.Fatalf("got %v, want errDemoDiffers\n%s", err, out)
+	if err := d.show(t.Context()); !errors.Is(err, ErrDiffers) {
+		t.Fatalf("got %v, want ErrDiffers\n%s", err, out)
 	}
 	if want := "WRONG: orders-0: asked directly, the Kafka 4.1 broker says 4200 and should refuse\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("output lacks %q:\n%s", want, out)
@@ -112,7 +129,7 @@ func startDemo(t *testing.T) (d *demo, out *bytes.Buffer) {
 	t.Cleanup(c.Close)
 	out = new(bytes.Buffer)
 	d = &demo{cluster: c, topics: topics, out: out}
-	stop, err := d.startProxy(t.Context(), 0, &Streams{Out: out, Err: queued(t, io.Discard)})
+	stop, err := d.startProxy(t.Context(), stand.Binary(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +148,8 @@ func TestDemoLogsMove(t *testing.T) {
 			t.Fatalf("after %d steps: %v\n%s", step, err, out)
 		}
 		for line := range strings.Lines(out.String()) {
-			if n := len(strings.TrimSuffix(line, "\n")); n > demoWidth {
-				t.Errorf("%d columns, want at most %d: %s", n, demoWidth, line)
+			if n := len(strings.TrimSuffix(line, "\n")); n > terminalWidth {
+				t.Errorf("%d columns, want at most %d: %s", n, terminalWidth, line)
 			}
 			if strings.HasPrefix(line, "sensors") {
 				ends = append(ends, strings.Join(strings.Fields(line)[2:], " "))
@@ -162,21 +179,20 @@ func TestDemoLogsMove(t *testing.T) {
 	}
 }
 
-// keepDemo runs `tiergate demo --keep` until it has said where to ask. end stops it.
-func keepDemo(t *testing.T, args ...string) (bootstrap string, end func() (code int, errOut string)) {
+// keepDemo runs the demo with Pace until it has said where to ask. end stops it.
+func keepDemo(t *testing.T, pace time.Duration) (bootstrap string, end func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
-	var errOut bytes.Buffer
-	code := make(chan int, 1)
+	ended := make(chan error, 1)
 	go func() {
 		defer w.Close()
-		code <- run(append([]string{"demo", "--keep"}, args...), Stop{Soon: ctx, Now: ctx}, w, &errOut)
+		ended <- Run(ctx, Options{Binary: stand.Binary(), Brokers: 3, Pace: pace, Out: w})
 	}()
-	end = func() (int, string) {
+	end = func() error {
 		cancel()
 		_, _ = io.Copy(io.Discard, r)
-		return <-code, errOut.String()
+		return <-ended
 	}
 	var out bytes.Buffer
 	buf := make([]byte, 4096)
@@ -184,8 +200,7 @@ func keepDemo(t *testing.T, args ...string) (bootstrap string, end func() (code 
 		n, err := r.Read(buf)
 		out.Write(buf[:n])
 		if err != nil {
-			c, e := end()
-			t.Fatalf("ended with code %d: %s\n%s", c, e, out.String())
+			t.Fatalf("ended: %v\n%s", end(), out.String())
 		}
 	}
 	_, rest, _ := strings.Cut(out.String(), "tiergate answers at ")
@@ -193,54 +208,66 @@ func keepDemo(t *testing.T, args ...string) (bootstrap string, end func() (code 
 	return bootstrap, end
 }
 
-// offsetsOf runs `tiergate offsets` and returns end and -6 of a partition.
-func offsetsOf(t *testing.T, bootstrap, topic string) (end, pending int64) {
+// offsetsOf returns the end and -6 of partition 0 of a topic.
+func offsetsOf(t *testing.T, client *kgo.Client, topic string) (end, pending int64) {
 	t.Helper()
-	var out, errOut bytes.Buffer
-	code := run([]string{"offsets", "--json", "--bootstrap-servers", bootstrap, "--topic", topic},
-		Stop{Soon: t.Context(), Now: t.Context()}, &out, &errOut)
-	var row struct {
-		End     *int64 `json:"end"`
-		Pending *int64 `json:"earliest_pending_upload"`
+	at := position{topic, 0}
+	var offsets []int64
+	for _, timestamp := range []int64{tierlog.LatestTimestamp, tierlog.EarliestPendingUploadTimestamp} {
+		got, err := list(t.Context(), client, timestamp, []row{{at: at}})
+		if err != nil || got[at].code != 0 {
+			t.Fatalf("timestamp %d: %+v, %v", timestamp, got, err)
+		}
+		offsets = append(offsets, got[at].offset)
 	}
-	if err := json.NewDecoder(&out).Decode(&row); code != exitOK || err != nil || row.End == nil {
-		t.Fatalf("code %d, %v: %s%s", code, err, out.String(), errOut.String())
-	}
-	if row.Pending == nil {
-		return *row.End, -1
-	}
-	return *row.End, *row.Pending
+	return offsets[0], offsets[1]
 }
 
 func TestDemoKeep(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	bootstrap, end := keepDemo(t, "--pace", "20ms")
+	bootstrap, end := keepDemo(t, 20*time.Millisecond)
+	client, err := newClient(bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
 	deadline, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	firstEnd, firstPending := offsetsOf(t, bootstrap, "clicks")
+	firstEnd, firstPending := offsetsOf(t, client, "clicks")
 	lastEnd, lastPending := firstEnd, firstPending
 	for lastEnd <= firstEnd || lastPending <= firstPending {
 		if deadline.Err() != nil {
 			t.Fatalf("the logs stand still: end %d, pending from %d", lastEnd, lastPending)
 		}
-		lastEnd, lastPending = offsetsOf(t, bootstrap, "clicks")
+		lastEnd, lastPending = offsetsOf(t, client, "clicks")
 	}
-	if code, errOut := end(); code != exitOK || errOut != "" {
-		t.Errorf("exit code %d, want %d; stderr: %s", code, exitOK, errOut)
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A tiergate that ends by itself ends the demo, with what it said.
+func TestDemoWithoutItsProxy(t *testing.T) {
+	d, _ := startDemo(t)
+	d.gate.Kill()
+	err := d.keep(t.Context(), time.Hour)
+	if err == nil || !strings.HasPrefix(err.Error(), "tiergate ended by itself:\n") {
+		t.Errorf("got %v", err)
 	}
 }
 
 // What the demo says to write into a file is a configuration.
 func TestDemoConfigIsRight(t *testing.T) {
 	var text strings.Builder
-	for line := range strings.Lines(demoConfig) {
+	for line := range strings.Lines(firstConfig) {
 		text.WriteString(strings.TrimPrefix(line, "  "))
 	}
-	c, err := config.Parse("demo", []byte(text.String()))
-	if err != nil {
+	file := filepath.Join(t.TempDir(), "tiergate.yaml")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.Listeners[0].Bootstrap.String(), "127.0.0.1:9192"; got != want {
-		t.Errorf("bootstrap %s, want %s", got, want)
+	out, err := exec.Command(stand.Binary(), "serve", "--dry-run", "--config", file).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "127.0.0.1:9192") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
