@@ -364,7 +364,7 @@ func newMachine(frame []byte, lookupVersion int16, plan Plan) (*Machine, error) 
 }
 
 // ready returns all lookups that must be sent now.
-func ready(m *Machine) []Ask {
+func ready(m Exchange) []Ask {
 	var asks []Ask
 	for a, ok := m.Ready(); ok; a, ok = m.Ready() {
 		asks = append(asks, a)

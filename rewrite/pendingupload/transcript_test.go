@@ -6,6 +6,7 @@ package pendingupload
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,18 +20,25 @@ import (
 // TestTranscripts runs the scripts in testdata/transcripts. A script is one exchange after the
 // other; its commands are:
 //
-//	new [two] [version=10] [client=c] [correlation=7] [replica=-1] [isolation=0] [timeout=30000]
+//	new [two|older] [version=10] [client=c] [correlation=7] [replica=-1] [isolation=0] [timeout=30000]
 //	<topic> <partition> <timestamp> [<current leader epoch>]
-//		a client's request of version 11; client=null is the null client id
+//		a client's request of version 11; client=null is the null client id; with older
+//		the machine is an Older, for a broker whose ListOffsets ends at version 8
 //
 //	answer [throttle=0]
 //	<topic> <partition> <offset>/<epoch>           or error=<code>
 //		the answer to the oldest ask; to an epoch round it is <epoch>/<end offset>
+//	<topic> <id>
+//		to Metadata: a number that is the topic's id
 //
 //	answer-hex
 //	<hex of a whole frame>
 //
 //	verdicts <topic>=<enabled|disabled|unknown>...
+//
+//	uploaded
+//	<topic> <partition> unknown|<epoch>:<offset>... [cut]
+//		what is uploaded of the partitions that Wanted returned, in their order
 //
 //	response
 //	report
@@ -48,7 +56,7 @@ func TestTranscripts(t *testing.T) {
 
 // transcript is a machine under a script.
 type transcript struct {
-	m *Machine
+	m Exchange
 	// queue are the asks without an answer.
 	queue []Ask
 }
@@ -58,11 +66,7 @@ func (tr *transcript) command(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		var version int16 = 10
 		d.MaybeScanArgs(t, "version", &version)
-		plan := AllFour
-		if d.HasArg("two") {
-			plan = TwoFirst
-		}
-		m, err := newMachine(transcriptRequest(t, d), version, plan)
+		m, err := transcriptMachine(t, d, version)
 		if err != nil {
 			return "error: " + err.Error() + "\n"
 		}
@@ -80,14 +84,35 @@ func (tr *transcript) command(t *testing.T, d *datadriven.TestData) string {
 	case "verdicts":
 		tr.m.Verdicts(func(topic string) RemoteStorage { return transcriptVerdict(t, d, topic) })
 		return tr.after(t, nil)
+	case "uploaded":
+		return tr.after(t, tr.m.(*Older).Take(transcriptUploaded(t, d, tr.m.(*Older))))
 	case "response":
 		return printListOffsets(decodeListOffsets(t, tr.m.Response(), 11), codec.ResponseCorrelationID(tr.m.Response()))
 	case "report":
+		if o, ok := tr.m.(*Older); ok {
+			return fmt.Sprintf("%+v, unknown uploads: %d\n", o.Report(), o.UnknownUploads())
+		}
 		return fmt.Sprintf("%+v\n", tr.m.Report())
 	default:
 		d.Fatalf(t, "unknown command %q", d.Cmd)
 		return ""
 	}
+}
+
+// transcriptMachine returns the machine of a new exchange.
+func transcriptMachine(t *testing.T, d *datadriven.TestData, version int16) (Exchange, error) {
+	frame := transcriptRequest(t, d)
+	switch {
+	case d.HasArg("older"):
+		r, err := ParseRequest(frame)
+		if err != nil {
+			return nil, err
+		}
+		return NewOlder(r)
+	case d.HasArg("two"):
+		return newMachine(frame, version, TwoFirst)
+	}
+	return newMachine(frame, version, AllFour)
 }
 
 // after prints what a command led to.
@@ -99,6 +124,15 @@ func (tr *transcript) after(t *testing.T, err error) string {
 	fmt.Fprintf(&b, "%v", tr.m.State())
 	if tr.m.State() == AwaitVerdicts {
 		fmt.Fprintf(&b, " %q", tr.m.Topics())
+	}
+	if tr.m.State() == AwaitUploaded {
+		wanted, again := tr.m.(*Older).Wanted()
+		for _, p := range wanted {
+			fmt.Fprintf(&b, " %s-%d of id %d", p.Topic, p.Partition, p.TopicID[15])
+		}
+		if again {
+			b.WriteString(", again")
+		}
 	}
 	b.WriteByte('\n')
 	for _, a := range ready(tr.m) {
@@ -114,6 +148,9 @@ func (tr *transcript) answer(t *testing.T, d *datadriven.TestData) []byte {
 	d.MaybeScanArgs(t, "throttle", &throttle)
 	ask := tr.queue[0]
 	tr.queue = tr.queue[1:]
+	if ask.Key == metadataKey {
+		return transcriptMetadata(t, d)
+	}
 	list, ends := kmsg.NewPtrListOffsetsResponse(), kmsg.NewPtrOffsetForLeaderEpochResponse()
 	list.Version, list.ThrottleMillis = ask.Version, throttle
 	ends.Version, ends.ThrottleMillis = ask.Version, throttle
@@ -174,6 +211,49 @@ func transcriptRequest(t *testing.T, d *datadriven.TestData) []byte {
 	return encodeRequest(req, []byte(client), correlationID)
 }
 
+// transcriptMetadata builds the answer to Metadata.
+func transcriptMetadata(t *testing.T, d *datadriven.TestData) []byte {
+	resp := kmsg.NewPtrMetadataResponse()
+	resp.Version = metadataVersion
+	for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+		f := strings.Fields(line)
+		rt := kmsg.MetadataResponseTopic{Topic: kmsg.StringPtr(f[0])}
+		rt.TopicID[15] = byte(number(t, d, f[1]))
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return encodeResponse(resp, 1000)
+}
+
+// transcriptUploaded reads what is uploaded of the partitions that a machine wants to know of.
+func transcriptUploaded(t *testing.T, d *datadriven.TestData, m *Older) []Uploaded {
+	wanted, _ := m.Wanted()
+	lines := strings.Split(strings.TrimSpace(d.Input), "\n")
+	if len(lines) != len(wanted) {
+		d.Fatalf(t, "%d lines for %d partitions", len(lines), len(wanted))
+	}
+	uploaded := make([]Uploaded, len(wanted))
+	for i, line := range lines {
+		f := strings.Fields(line)
+		if f[0] != wanted[i].Topic || number(t, d, f[1]) != int64(wanted[i].Partition) {
+			d.Fatalf(t, "%q, the machine wants %+v", line, wanted[i])
+		}
+		u := &uploaded[i]
+		u.Known = !slices.Contains(f[2:], "unknown")
+		for _, word := range f[2:] {
+			epoch, offset, ok := strings.Cut(word, ":")
+			switch {
+			case ok:
+				u.Epochs = append(u.Epochs, EpochOffset{Epoch: int32(number(t, d, epoch)), Offset: number(t, d, offset)})
+			case word == "cut":
+				u.Cut = true
+			case word != "unknown":
+				d.Fatalf(t, "unexpected %q", word)
+			}
+		}
+	}
+	return uploaded
+}
+
 func transcriptVerdict(t *testing.T, d *datadriven.TestData, topic string) RemoteStorage {
 	var verdict string
 	d.ScanArgs(t, topic, &verdict)
@@ -205,6 +285,11 @@ func printAsk(t *testing.T, a Ask) string {
 		t.Fatalf("ask %d v%d is %x", a.Key, a.Version, a.Frame)
 	}
 	switch req := req.(type) {
+	case *kmsg.MetadataRequest:
+		fmt.Fprintf(&b, "> Metadata v%d client=%s:", a.Version, client)
+		for _, topic := range req.Topics {
+			fmt.Fprintf(&b, " %s", *topic.Topic)
+		}
 	case *kmsg.ListOffsetsRequest:
 		fmt.Fprintf(&b, "> ListOffsets v%d client=%s replica=%d isolation=%d", a.Version, client, req.ReplicaID, req.IsolationLevel)
 		if a.Version >= 10 {

@@ -15,23 +15,31 @@ import (
 	"tiergate/upstream"
 )
 
+// derived is a highest tiered offset, or -1.
+type derived struct {
+	offset int64
+	// unlimited is what was uploaded of the epoch that decides, also where the epoch ends
+	// before that in the log: Kafka 3.6 does not limit it to the epoch's end.
+	unlimited int64
+}
+
 // derive returns the highest tiered offset of a partition of a tiered topic, from what the
 // reader knows and from requests to the leader, one at a time.
-func derive(ctx context.Context, conn *kafka.Conn, reader *upstream.Cluster, topic string, p upstream.TopicPartition) (int64, error) {
+func derive(ctx context.Context, conn *kafka.Conn, reader *upstream.Cluster, topic string, p upstream.TopicPartition) (derived, error) {
 	start, err := listOffset(ctx, conn, topic, p.Partition, kafka.EarliestTimestamp)
 	if err != nil {
-		return 0, err
+		return derived{}, err
 	}
 	last, err := listOffset(ctx, conn, topic, p.Partition, kafka.LatestTimestamp)
 	if err != nil {
-		return 0, err
+		return derived{}, err
 	}
 	if err := reader.AwaitTiered(ctx, []upstream.TopicPartition{p}); err != nil {
-		return 0, fmt.Errorf("%w; %w", err, reader.TieredOffsetsReady())
+		return derived{}, fmt.Errorf("%w; %w", err, reader.TieredOffsetsReady())
 	}
 	highest, known := reader.HighestTiered(p)
 	if !known || highest.Cut {
-		return 0, fmt.Errorf("%s-%d is not known", topic, p.Partition)
+		return derived{}, fmt.Errorf("%s-%d is not known", topic, p.Partition)
 	}
 	for _, e := range highest.Epochs {
 		if e.Epoch > last.Epoch {
@@ -39,13 +47,13 @@ func derive(ctx context.Context, conn *kafka.Conn, reader *upstream.Cluster, top
 		}
 		epoch, end, err := epochEnd(ctx, conn, topic, p.Partition, e.Epoch)
 		if err != nil {
-			return 0, err
+			return derived{}, err
 		}
 		if epoch == e.Epoch && (end > start.Offset || epoch == last.Epoch) {
-			return min(e.Offset, end-1), nil
+			return derived{offset: min(e.Offset, end-1), unlimited: e.Offset}, nil
 		}
 	}
-	return -1, nil
+	return derived{offset: -1, unlimited: -1}, nil
 }
 
 // listOffset asks at version 8, which every broker here has.

@@ -48,10 +48,11 @@ func (b *bench) compareLive(t *testing.T, ctx context.Context, logs []kafka.Stat
 	must(t, err)
 	defer conn.Close()
 	for _, l := range logs {
-		derived := int64(-1)
+		tier := int64(-1)
 		if l.Tiered() { // as the proxy asks for the status first
-			derived, err = derive(ctx, conn, b.reader, l.Topic, upstream.TopicPartition{TopicID: b.idOf(t, ctx, l.Topic)})
+			d, err := derive(ctx, conn, b.reader, l.Topic, upstream.TopicPartition{TopicID: b.idOf(t, ctx, l.Topic)})
 			must(t, err)
+			tier = d.offset
 		}
 		start, err := listOffset(ctx, conn, l.Topic, 0, kafka.EarliestTimestamp)
 		must(t, err)
@@ -59,14 +60,14 @@ func (b *bench) compareLive(t *testing.T, ctx context.Context, logs []kafka.Stat
 		must(t, err)
 		total.LatestTiered++
 		switch {
-		case answered.Offset == derived:
+		case answered.Offset == tier:
 		case l.State.Name == kafka.CopyingSwitchedOff && answered.Offset == -1:
 			total.CopyDisabled++
 			continue
-		case derived == -1 && answered.Offset < start.Offset:
+		case tier == -1 && answered.Offset < start.Offset:
 			total.DeletedEpochs++
 		default:
-			t.Errorf("log state %q: derived %d, -5 is %v", l.State.Name, derived, answered)
+			t.Errorf("log state %q: derived %d, -5 is %v", l.State.Name, tier, answered)
 		}
 		if b.cluster.Jars().Version != kafka.Kafka43 {
 			continue
@@ -74,8 +75,8 @@ func (b *bench) compareLive(t *testing.T, ctx context.Context, logs []kafka.Stat
 		native, err := listOffsetAt(ctx, conn, 11, l.Topic, 0, kafka.EarliestPendingUploadTimestamp)
 		must(t, err)
 		total.PendingUpload++
-		if got := b.pendingUpload(t, ctx, conn, l, derived); got != native.Offset {
-			t.Errorf("log state %q: -6 from the derived %d is %d, native %v", l.State.Name, derived, got, native)
+		if got := b.pendingUpload(t, ctx, conn, l, tier); got != native.Offset {
+			t.Errorf("log state %q: -6 from the derived %d is %d, native %v", l.State.Name, tier, got, native)
 		}
 	}
 }
