@@ -21,10 +21,14 @@ const (
 	produceFlexible        = 9
 )
 
+// ProduceKnown is the newest version of Produce whose layout ProduceAcks knows.
+const ProduceKnown = 13
+
 // ProduceAcks returns the acks field of a Produce request. head holds its first bytes,
 // at least RequestFixedLen, and the size field says no less. A request with acks 0 is
 // owed no response. ErrShort asks for more bytes; any other error means that the frame is
-// no Produce request.
+// no Produce request. Of a version above ProduceKnown the result is a guess: that its
+// layout is that of ProduceKnown.
 func ProduceAcks(head []byte) (acks int16, err error) {
 	whole := len(head) >= SizeLen+int(Size(head))
 	if whole {

@@ -5,9 +5,10 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"tiergate/rewrite"
@@ -22,9 +23,7 @@ type endpoint struct {
 	faults   quiet
 	// unanswerable: a broker too old for -6 is warned of once.
 	unanswerable sync.Once
-	// unmapped has the node ids that were warned of, up to maxWarned.
-	unmapped sync.Map
-	warned   atomic.Int32
+	unmapped     unmappedNodes
 }
 
 // Accepting backs off like this when the process or the machine has no descriptors
@@ -87,22 +86,76 @@ func (e *endpoint) logEnd(s *session, why reason, err error) {
 	}
 }
 
-// maxWarned bounds the nodes without an address that one endpoint warns of: an upstream
-// may invent node ids.
-const maxWarned = 1000
+const (
+	// maxWarned bounds the nodes without an address that one endpoint warns of: an upstream
+	// may invent node ids.
+	maxWarned = 1000
+	// maxListed is how many of them one line lists.
+	maxListed = 10
+)
 
-// warnUnmapped warns of each node once per endpoint.
-func (e *endpoint) warnUnmapped(nodes []int32) {
+// unmappedNodes are the nodes without an address that an endpoint warns of. The zero value
+// has none.
+type unmappedNodes struct {
+	mu sync.Mutex
+	// seen are those that were warned of or wait, maxWarned at most.
+	seen map[int32]struct{}
+	// waiting are those for the next line, which may be written from next on.
+	waiting []int32
+	next    time.Time
+}
+
+// add enters nodes.
+func (u *unmappedNodes) add(nodes []int32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for _, id := range nodes {
-		if e.warned.Load() >= maxWarned {
+		if len(u.seen) == maxWarned {
 			return
 		}
-		if _, seen := e.unmapped.LoadOrStore(id, struct{}{}); !seen {
-			e.warned.Add(1)
-			e.server.log.Warn("a broker has no address on this listener, so clients cannot reach it through tiergate; extend the listener's nodes",
-				"listener", e.Listener, "node", id, "unmapped_nodes", e.Rules.Unmapped.String())
+		if _, seen := u.seen[id]; seen {
+			continue
 		}
+		if u.seen == nil {
+			u.seen = map[int32]struct{}{}
+		}
+		u.seen[id] = struct{}{}
+		u.waiting = append(u.waiting, id)
 	}
+}
+
+// take returns the nodes for a line that may be written now, if there are any.
+func (u *unmappedNodes) take(now time.Time) []int32 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.waiting) == 0 || now.Before(u.next) {
+		return nil
+	}
+	nodes := u.waiting
+	u.waiting, u.next = nil, now.Add(quietEvery)
+	return nodes
+}
+
+// warnUnmapped warns of each node once per endpoint, in one line every quietEvery. Loops
+// call it when a response has named nodes without an address, and at each tick.
+func (e *endpoint) warnUnmapped(now time.Time) {
+	nodes := e.unmapped.take(now)
+	if len(nodes) == 0 {
+		return
+	}
+	var list strings.Builder
+	for i, id := range nodes {
+		if i == maxListed {
+			fmt.Fprintf(&list, " and %d more", len(nodes)-i)
+			break
+		}
+		if i > 0 {
+			list.WriteByte(',')
+		}
+		fmt.Fprintf(&list, "%d", id)
+	}
+	e.server.log.Warn("brokers have no address on this listener, so clients cannot reach them through tiergate; extend the listener's nodes",
+		"listener", e.Listener, "nodes", list.String(), "unmapped_nodes", e.Rules.Unmapped.String())
 }
 
 // warnUnanswerable says once per endpoint that -6 cannot be answered before its broker.

@@ -29,6 +29,8 @@ type exchange struct {
 	correlationID int32
 	key, version  int16
 	answer        answer
+	// maybe: it is not known whether a response will come. silent: probably none.
+	maybe, silent bool
 }
 
 // authenticated reports whether a response to the exchange says that the broker has
@@ -44,10 +46,12 @@ type exchanges struct {
 	ring []exchange
 	head int
 	n    int
+	// silent is how many of them probably get no response.
+	silent int
 }
 
 // len returns how many responses are owed.
-func (q *exchanges) len() int { return q.n }
+func (q *exchanges) len() int { return q.n - q.silent }
 
 // push enters the request that was sent last.
 func (q *exchanges) push(e exchange) {
@@ -60,6 +64,9 @@ func (q *exchanges) push(e exchange) {
 	}
 	q.ring[(q.head+q.n)%len(q.ring)] = e
 	q.n++
+	if e.silent {
+		q.silent++
+	}
 }
 
 // oldest returns the exchange whose response comes next, or nil. The pointer is valid
@@ -71,12 +78,45 @@ func (q *exchanges) oldest() *exchange {
 	return &q.ring[q.head]
 }
 
+// at returns the i-th oldest.
+func (q *exchanges) at(i int) *exchange { return &q.ring[(q.head+i)%len(q.ring)] }
+
+// owed returns the oldest whose response probably comes, or nil.
+func (q *exchanges) owed() *exchange {
+	for i := range q.n {
+		if e := q.at(i); !e.silent {
+			return e
+		}
+	}
+	return nil
+}
+
+// skip drops the oldest exchanges that a response with this correlation id proves to have
+// none: those that need not have one, in front of the exchange that it is for. A broker
+// answers in order.
+func (q *exchanges) skip(correlationID int32) {
+	for i := range q.n {
+		switch e := q.at(i); {
+		case e.correlationID == correlationID:
+			for range i {
+				q.pop()
+			}
+			return
+		case !e.maybe:
+			return
+		}
+	}
+}
+
 // idleExchanges is the largest ring that an empty queue keeps: a session that once had
 // a thousand requests under way is to be idle as cheaply as others.
 const idleExchanges = 16
 
 // pop drops the oldest. The queue must not be empty.
 func (q *exchanges) pop() {
+	if q.ring[q.head].silent {
+		q.silent--
+	}
 	q.head = (q.head + 1) % len(q.ring)
 	q.n--
 	if q.n == 0 && len(q.ring) > idleExchanges {

@@ -362,7 +362,7 @@ func TestUnmappedNodeIsWarnedOfOnce(t *testing.T) {
 			t.Fatalf("got %x, want %x", got, want)
 		}
 	}
-	if got := j.with("WARN a broker has no address on this listener", "node=33"); len(got) != 1 {
+	if got := j.with("WARN brokers have no address on this listener", "nodes=33"); len(got) != 1 {
 		t.Fatalf("got %q, want one line", got)
 	}
 }

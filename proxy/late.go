@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -27,6 +28,8 @@ type lateListener struct {
 	log     *slog.Logger
 	address string
 	closing chan struct{}
+	// unbound counts the server's listeners whose port is not bound yet.
+	unbound *atomic.Int32
 
 	mu     sync.Mutex
 	got    net.Listener // nil: not yet
@@ -43,7 +46,8 @@ func (s *Server) listen(e Endpoint) (net.Listener, error) {
 	log := s.log.With("listener", e.Listener, "broker", e.Broker, "address", e.Address)
 	log.Warn("an outgoing connection of this machine holds this port: tiergate tries to listen on it every second and serves its other addresses; "+
 		"keep such ports out of outgoing connections with net.ipv4.ip_local_reserved_ports", "error", err)
-	late := &lateListener{log: log, address: e.Address, closing: make(chan struct{})}
+	late := &lateListener{log: log, address: e.Address, closing: make(chan struct{}), unbound: &s.unbound}
+	s.unbound.Add(1)
 	s.late = append(s.late, late)
 	return late, nil
 }
@@ -90,6 +94,7 @@ func (l *lateListener) listen() (net.Listener, error) {
 			return nil, nil //nolint:nilerr,nilnil // it is tried again
 		}
 		l.got = ln
+		l.unbound.Add(-1)
 		l.log.Info("the port is free: listening")
 	}
 	return l.got, nil
@@ -105,6 +110,7 @@ func (l *lateListener) Close() error {
 	l.closed = true
 	close(l.closing)
 	if l.got == nil {
+		l.unbound.Add(-1)
 		return nil
 	}
 	return l.got.Close()

@@ -152,6 +152,9 @@ func (l *loop) tick(now time.Time) {
 	for s := range l.sessions {
 		l.guard(s, s.tick)
 	}
+	for _, e := range l.server.endpoints {
+		e.warnUnmapped(now)
+	}
 	l.demand(now)
 	l.pipes.trim()
 	l.report()

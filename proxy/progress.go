@@ -85,7 +85,7 @@ func (s *session) lookupSilent(now time.Time) bool {
 	if s.lookup == nil {
 		return false
 	}
-	if e := s.exchanges.oldest(); e == nil || e.answer != answerAsk || s.lookup.heard.IsZero() {
+	if e := s.exchanges.owed(); e == nil || e.answer != answerAsk || s.lookup.heard.IsZero() {
 		s.lookup.heard = now
 		return false
 	}

@@ -65,14 +65,11 @@ func (s requests) open(head []byte) (part, error) {
 		s.handshake, s.requests.stall, e.answer = tokensOf(mechanism), stallHandshake, answerHandshake
 	}
 	if e.key == produceKey {
-		acks, err := codec.ProduceAcks(head)
-		if errors.Is(err, codec.ErrShort) {
-			return 0, errNeedMore
-		}
+		answered, err := s.produce(&e, head)
 		if err != nil {
-			return 0, fmt.Errorf("produce v%d request: %w", e.version, err)
+			return 0, err
 		}
-		if acks == 0 {
+		if !answered {
 			s.loop.count.request(e.key)
 			return partPass, nil
 		}
@@ -81,6 +78,31 @@ func (s requests) open(head []byte) (part, error) {
 	s.exchanges.push(e)
 	return partPass, nil
 }
+
+// produce reports whether a Produce request is entered in the exchanges: with acks 0 it gets
+// no response. In a version that is newer than known, acks may stand elsewhere or mean
+// something else, so the guess is taken for probable only: what a wrong guess would make
+// of it, a session that is closed or never ends, is worse than what waiting for the next
+// response to tell costs.
+func (s requests) produce(e *exchange, head []byte) (answered bool, err error) {
+	acks, err := codec.ProduceAcks(head)
+	if errors.Is(err, codec.ErrShort) {
+		return false, errNeedMore
+	}
+	if e.version > codec.ProduceKnown {
+		e.maybe, e.silent = true, err == nil && acks == 0
+		// Requests without a response, one after the other, would be entered without end.
+		return !e.silent || s.exchanges.silent < maxSilent, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("produce v%d request: %w", e.version, err)
+	}
+	return acks != 0, nil
+}
+
+// maxSilent bounds the exchanges of a session that probably get no response: in a thousand
+// requests without one the guess has shown to be right.
+const maxSilent = 1024
 
 // collected takes a ListOffsets request: the only one that is ever held.
 func (s requests) collected(frame []byte, _ int64) ([]byte, error) {

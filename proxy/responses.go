@@ -24,6 +24,13 @@ type responses struct{ *session }
 // open matches the response with the oldest exchange.
 func (s responses) open(head []byte) (part, error) {
 	e := s.exchanges.oldest()
+	if e != nil && e.maybe {
+		if err := s.responses.least(head, codec.ResponseFixedLen); err != nil {
+			return 0, err
+		}
+		s.exchanges.skip(codec.ResponseCorrelationID(head))
+		e = s.exchanges.oldest()
+	}
 	if e == nil || e.key != apiVersionsKey && e.answer != answerAsk {
 		s.serve()
 	}
@@ -107,7 +114,8 @@ func (s responses) front(e exchange, front []byte, more int64) ([]byte, error) {
 func (s responses) unmapped(nodes []int32) {
 	if len(nodes) > 0 {
 		s.loop.count.unmapped[s.endpoint.index] += uint64(len(nodes))
-		s.endpoint.warnUnmapped(nodes)
+		s.endpoint.unmapped.add(nodes)
+		s.endpoint.warnUnmapped(s.loop.sys.now())
 	}
 }
 
@@ -115,5 +123,8 @@ func (s responses) unmapped(nodes []int32) {
 // that are rewritten.
 func (s responses) opaque() bool {
 	e := s.exchanges.oldest()
+	if e != nil && e.maybe {
+		return s.lookup == nil // the bytes may be of a response behind it
+	}
 	return e == nil || e.answer == answerPass || e.answer == answerToken
 }

@@ -34,7 +34,9 @@ type Server struct {
 	metrics   *metrics
 	endpoints []*endpoint
 	// late are the listeners of endpoints whose port was not free at the start.
-	late      []*lateListener
+	late []*lateListener
+	// unbound is how many of them do not listen yet.
+	unbound   atomic.Int32
 	loops     []*loop
 	next      atomic.Uint32
 	admission admission

@@ -52,6 +52,9 @@ func TestPortHeldByConnection(t *testing.T) {
 	await(t, "readiness that names the port", func() bool {
 		return s.get(t, "/readyz") == "503 not ready: not listening on "+node+" yet: an outgoing connection holds the port\n"
 	})
+	if got := s.metric(t, "tiergate_unbound_ports"); got != "1" {
+		t.Errorf("tiergate_unbound_ports is %q while the port is held, want 1", got)
+	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.bootstrap))
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +68,9 @@ func TestPortHeldByConnection(t *testing.T) {
 	}
 	_ = outgoing.Close()
 	await(t, "readiness", func() bool { return s.get(t, "/readyz") == "200 ready\n" })
+	if got := s.metric(t, "tiergate_unbound_ports"); got != "0" {
+		t.Errorf("tiergate_unbound_ports is %q, want 0", got)
+	}
 	direct, err := kgo.NewClient(kgo.SeedBrokers(node))
 	if err != nil {
 		t.Fatal(err)
