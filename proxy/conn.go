@@ -187,6 +187,30 @@ func (c *conn) readRaw(p []byte) (n int, err error) {
 	}
 }
 
+// peek shows the next bytes of a plaintext connection, and leaves them for a read or a splice.
+// The results are those of read.
+func (c *conn) peek(p []byte) (n int, err error) {
+	for {
+		c.calls().reads++
+		n, err = c.sys().peek(c.fd, p)
+		switch {
+		case err == nil && n == 0:
+			c.ended = true
+			return 0, errPeerClosed
+		case err == nil:
+			return n, nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			c.readable = false
+			return 0, nil
+		default:
+			// The kernel reports a failure once: a read would take it for an ordinary end.
+			c.ended = true
+			return 0, fmt.Errorf("read: %w", err)
+		}
+	}
+}
+
 // write hands p to the connection, or keeps a copy of what it does not take: p is the
 // caller's again on return. When writing fails the peer is gone; that is no error
 // here, since what the peer sent before may still be there to read. Bytes for a peer

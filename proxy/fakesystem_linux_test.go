@@ -88,6 +88,7 @@ func (f *fakeSystem) system() system {
 		spawn:      func(_ *sync.WaitGroup, job func()) { f.jobs = append(f.jobs, job) },
 		now:        func() time.Time { return f.now },
 		receive:    f.receive,
+		peek:       f.peek,
 		send:       f.send,
 		sendMore:   f.send,
 		linger: func(fd int, l *unix.Linger) error {
@@ -220,6 +221,14 @@ func (f *fakeSystem) receive(fd int, p []byte) (int, error) {
 	return n, nil
 }
 
+func (f *fakeSystem) peek(fd int, p []byte) (int, error) {
+	s := f.socket(fd)
+	in := s.in
+	n, err := f.receive(fd, p)
+	s.in = in
+	return n, err
+}
+
 func (f *fakeSystem) send(fd int, p []byte) (int, error) {
 	s := f.socket(fd)
 	switch {
@@ -266,7 +275,7 @@ func (f *fakeSystem) resize(fd, size int) (int, error) {
 		return 0, unix.EPERM
 	}
 	if f.once(4) {
-		size = spliceMin
+		size = pipeMin
 	}
 	f.pipes[fd].size = size
 	return size, nil

@@ -80,9 +80,11 @@ type flow struct {
 	begun bool
 	// starved: carry cannot go on without more bytes.
 	starved bool
-	// bulk: the last frames were spliced, so the next is read in small pieces until it
-	// turns out to be a small one.
+	// bulk: the present frame, or the one before, is large enough to be spliced. What comes
+	// next may be as large, so only its head is looked at, until it turns out to be small.
 	bulk bool
+	// spliced: a part of the bytes that stream now went through a pipe.
+	spliced bool
 	// done: the end of this direction was seen and passed on.
 	done bool
 	// left is how many bytes of the present frame have not come yet.
@@ -161,6 +163,13 @@ func (f *flow) pump() error {
 				continue
 			}
 		}
+		begun, err := f.peek()
+		if err != nil {
+			return err
+		}
+		if begun {
+			continue
+		}
 		window, err := f.fill()
 		if err != nil {
 			f.finish(err)
@@ -204,9 +213,11 @@ func (f *flow) fill() ([]byte, error) {
 		return nil, nil
 	}
 	size := readSize
-	if f.bulk {
-		// The rest of a spliced frame, if there is any, and the head of the next.
-		size = int(min(f.streams()+spliceReadSize, readSize))
+	switch rest := f.streams(); {
+	case f.bulk && rest > 0:
+		size = int(min(rest, readSize)) // of a spliced frame
+	case f.bulk:
+		size = spliceReadSize // the head of the next
 	}
 	m, err := f.from.read(buf[n:min(n+size, len(buf))])
 	if err != nil || m == 0 {
@@ -214,6 +225,31 @@ func (f *flow) fill() ([]byte, error) {
 	}
 	f.session.received(f, m)
 	return buf[:n+m], nil
+}
+
+// peek begins the next frame of a run of large ones without reading its head, which is then
+// spliced with the rest. It reports whether there is something to do for the caller but to
+// read. A frame that will be changed must be read: its size field may change.
+func (f *flow) peek() (bool, error) {
+	if !f.bulk || f.left > 0 || len(f.carry) > 0 || !f.from.readable || f.from.ended || !f.piped() || !f.walker.opaque() {
+		return false, nil
+	}
+	n, err := f.from.peek(f.session.loop.buf[:spliceReadSize])
+	if err != nil {
+		f.finish(err)
+		return true, nil
+	}
+	if n == 0 {
+		return false, nil
+	}
+	err = f.begin(f.session.loop.buf[:n])
+	switch {
+	case errors.Is(err, errNeedMore):
+		return false, nil // it is read, and carried over until more has come
+	case errors.Is(err, errStalled):
+		return true, nil
+	}
+	return err == nil, err
 }
 
 // keep carries over what a walk left.
@@ -269,7 +305,7 @@ func (f *flow) walk(window []byte) (int, error) {
 		at += n
 		run = at
 	}
-	if f.streams() >= spliceMin && f.piped() {
+	if f.splicable(f.streams()) {
 		// Frames that are complete do not wait for the rest of this one.
 		head = max(run, head)
 		f.to.write(window[run:head])
@@ -288,6 +324,8 @@ func (f *flow) pass(rest []byte) (int, error) {
 			return 0, err
 		}
 		f.opaque = skip
+		f.spliced = false
+		f.bulk = f.bulk && skip == 0 || f.splicable(skip)
 		f.left -= int64(n)
 		if tail {
 			f.part = partHold
@@ -334,9 +372,10 @@ func (f *flow) begin(rest []byte) error {
 	}
 	f.part, f.left, f.begun, f.lookAt = part, codec.SizeLen+int64(codec.Size(rest)), true, 0
 	f.frames++
-	f.bulk = f.bulk && f.left > spliceMin
+	f.spliced = false
 	switch part {
 	case partHold:
+		f.bulk = false
 		return f.mayHold(f.left)
 	case partWalk:
 		// The end will be longer than it comes; see rewrite.Stream.
@@ -345,7 +384,10 @@ func (f *flow) begin(rest []byte) error {
 			return fmt.Errorf("%w: %d bytes, and no room to rewrite its addresses", codec.ErrFrameTooLarge, f.left)
 		}
 		binary.BigEndian.PutUint32(rest, uint32(longer))
-	case partPass, partFront:
+	case partPass:
+		f.bulk = f.splicable(f.left)
+	case partFront:
+		f.bulk = false
 	}
 	return nil
 }
@@ -357,6 +399,9 @@ const (
 	responseCost = 2
 	requestCost  = 4
 )
+
+// splicable reports whether n bytes that pass are enough to be spliced.
+func (f *flow) splicable(n int64) bool { return n >= spliceMin && f.piped() }
 
 // cost is how many bytes of memory a byte of a collected frame takes.
 func (f *flow) cost() int64 {

@@ -12,13 +12,19 @@ import (
 
 const (
 	// spliceMin is how much of an opaque frame must be left for its bytes to go through a
-	// pipe. Below it two more system calls cost more than the copy that they save.
-	spliceMin = 128 << 10
+	// pipe. Below it two more system calls cost more than the copy that they save, by the CPU
+	// time of all processes involved (docs/performance.md has the table).
+	spliceMin = 48 << 10
+	// spliceTail is the same for a frame of which a part was spliced: a shorter rest is read
+	// and written.
+	spliceTail = 4 << 10
+	// pipeMin is the least capacity of a pipe that is worth its use.
+	pipeMin = 128 << 10
 	// pipeSize is the capacity asked for a pipe. The kernel's default of 64 KiB would
 	// need eight times the system calls.
 	pipeSize = 512 << 10
-	// spliceReadSize is what is read at the front of the frame after a spliced one: enough
-	// for most heads, and little to copy.
+	// spliceReadSize is what is read, or looked at, at the front of the frame after a large
+	// one: enough for most heads, and little to copy.
 	spliceReadSize = 256
 )
 
@@ -85,7 +91,7 @@ func (p *pipes) make() *pipe {
 		return nil
 	}
 	size, err := p.sys.resize(fds[1], pipeSize)
-	if err != nil || size < spliceMin {
+	if err != nil || size < pipeMin {
 		// The soft limit of this user is reached: such a small pipe is worse than copying.
 		_ = p.sys.close(fds[0])
 		_ = p.sys.close(fds[1])
@@ -135,7 +141,11 @@ func (p *pipes) close() {
 
 // splices reports whether the next bytes of the flow can go through a pipe.
 func (f *flow) splices() bool {
-	return f.streams() >= spliceMin && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut && f.piped()
+	least := int64(spliceMin)
+	if f.spliced {
+		least = spliceTail
+	}
+	return f.streams() >= least && len(f.carry) == 0 && f.from.readable && !f.from.ended && !f.to.shut && f.piped()
 }
 
 // piped reports whether large frames of the flow go through pipes, if there are any.
@@ -147,6 +157,7 @@ func (f *flow) piped() bool { return f.from.tls == nil && f.to.tls == nil }
 func (f *flow) splice() (n int, ok bool, err error) {
 	p := f.session.loop.pipes.take()
 	if p == nil {
+		f.bulk = false
 		return 0, false, nil
 	}
 	n, err = f.from.spliceTo(p, int(min(f.streams(), int64(p.size))))
@@ -155,7 +166,7 @@ func (f *flow) splice() (n int, ok bool, err error) {
 		if f.part == partWalk {
 			f.opaque -= int64(n)
 		}
-		f.bulk = true
+		f.spliced = true
 		f.session.received(f, n)
 	}
 	f.to.piped = p

@@ -16,9 +16,15 @@ import (
 // pass through the file system's layer: 7 % of a small exchange.
 
 // receive reads from a socket.
-func receive(fd int, p []byte) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), //nolint:gosec // the kernel fills p
-		unix.MSG_DONTWAIT, 0, 0)
+func receive(fd int, p []byte) (int, error) { return receiveFrom(fd, p, unix.MSG_DONTWAIT) }
+
+// peek is receive that leaves the bytes where they are.
+func peek(fd int, p []byte) (int, error) {
+	return receiveFrom(fd, p, unix.MSG_DONTWAIT|unix.MSG_PEEK)
+}
+
+func receiveFrom(fd int, p []byte, flags uintptr) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), flags, 0, 0) //nolint:gosec // the kernel fills p
 	return result(n, errno)
 }
 

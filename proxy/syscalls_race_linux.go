@@ -17,6 +17,12 @@ import (
 // receive reads from a socket.
 func receive(fd int, p []byte) (int, error) { return syscall.Read(fd, p) }
 
+// peek is receive that leaves the bytes where they are.
+func peek(fd int, p []byte) (int, error) {
+	n, _, err := unix.Recvfrom(fd, p, unix.MSG_DONTWAIT|unix.MSG_PEEK)
+	return n, err
+}
+
 // send writes to a socket.
 func send(fd int, p []byte) (int, error) { return syscall.Write(fd, p) }
 

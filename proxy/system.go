@@ -20,8 +20,8 @@ type system struct {
 	spawn func(work *sync.WaitGroup, f func())
 	// now is the clock, where the time of the last tick is too coarse.
 	now func() time.Time
-	// receive, send and sendMore move bytes of a socket; see the functions of these names.
-	receive, send, sendMore func(fd int, p []byte) (int, error)
+	// receive, peek, send and sendMore move bytes of a socket; see the functions of these names.
+	receive, peek, send, sendMore func(fd int, p []byte) (int, error)
 	// linger sets SO_LINGER: whether closing resets the connection.
 	linger func(fd int, l *unix.Linger) error
 	// shutdown ends a socket's directions as in shutdown(2).
@@ -36,7 +36,7 @@ func kernel() system {
 		openPoller: openPoller,
 		spawn:      (*sync.WaitGroup).Go,
 		now:        time.Now,
-		receive:    receive, send: send, sendMore: sendMore,
+		receive:    receive, peek: peek, send: send, sendMore: sendMore,
 		linger: func(fd int, l *unix.Linger) error {
 			return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, l)
 		},
