@@ -51,18 +51,18 @@ func rooms() []room {
 		{folder: "cache", others: []string{"github.com/hashicorp/golang-lru/v2"}},
 		{folder: "cache/tiered", ours: []string{"codec"}, core: true},
 		{
-			folder: "upstream", ours: []string{"cache"},
+			folder: "upstream", ours: []string{"cache", "codec"},
 			others: []string{franz + "kgo", franz + "kmsg", franz + "kerr", franz + "kversion", franz + "sasl", prometheus, "golang.org/x/sync"},
 		},
 		{
 			folder: "proxy", ours: []string{"codec", "rewrite"},
 			others: []string{gnet + "/pkg", prometheus, "github.com/pires/go-proxyproto", "golang.org/x/sys", "golang.org/x/time"},
 		},
-		{folder: "config", others: []string{"github.com/goccy/go-yaml"}},
+		{folder: "config", ours: []string{"codec"}, others: []string{"github.com/goccy/go-yaml"}},
 		{
-			folder: "cmd/tiergate", ours: []string{"rewrite", "cache", "upstream", "proxy", "config", "cmd/tiergate"},
+			folder: "cmd/tiergate", ours: []string{"codec", "rewrite", "cache", "upstream", "proxy", "config", "cmd/tiergate"},
 			others: []string{franz + "kgo", franz + "kmsg", franz + "kerr", franz + "kversion", prometheus, "github.com/alecthomas/kong"},
-			tests:  []string{"codec", "internal/testkit", "loadtest/kafka"},
+			tests:  []string{"internal/testkit", "loadtest/kafka"},
 		},
 		{
 			folder: "loadtest/bench", ours: []string{"codec", "rewrite", "proxy", "loadtest", "internal/testkit"}, // the proxy without cmd, beside its peers
@@ -73,7 +73,7 @@ func rooms() []room {
 			others: []string{franz, "golang.org/x/sync", "golang.org/x/sys"},
 		},
 		{
-			folder: "internal/e2e/oldbrokers", ours: []string{"cache/tiered", "upstream", "loadtest", "internal/testkit"}, // the reader beside the broker's memory
+			folder: "internal/e2e/oldbrokers", ours: []string{"codec", "cache/tiered", "upstream", "loadtest", "internal/testkit"}, // the reader beside the broker's memory
 			others: []string{franz},
 		},
 		{
@@ -250,7 +250,8 @@ func TestImportRules(t *testing.T) {
 		{"cache/tiered", "sync", false, false},
 		{"cache/tiered", "tiergate/upstream", false, false},
 		{"upstream", "tiergate/cache", false, true},
-		{"upstream", "tiergate/codec", false, false},
+		{"upstream", "tiergate/codec", false, true},
+		{"upstream", "tiergate/rewrite", false, false},
 		{"upstream", "tiergate/config", false, false},
 		{"upstream", gnet + "/pkg/netpoll", false, false},
 		{"upstream", gnet + "/pkg/netpoll", true, false},
@@ -260,7 +261,8 @@ func TestImportRules(t *testing.T) {
 		{"proxy", "tiergate/upstream", false, false},
 		{"proxy", "tiergate/config", true, false},
 		{"proxy", franz + "kgo", false, false},
-		{"config", "tiergate/codec", false, false},
+		{"config", "tiergate/codec", false, true},
+		{"config", "tiergate/rewrite", false, false},
 		{"cmd/tiergate", "tiergate/config", false, true},
 		{"cmd/tiergate", "tiergate/internal/testkit/sim", false, false},
 		{"cmd/tiergate", "tiergate/internal/testkit/sim", true, true},

@@ -129,8 +129,8 @@ type Limits struct {
 	IdleTimeout Duration `yaml:"idle_timeout"`
 	// DialTimeout bounds opening a broker connection, all its addresses together.
 	DialTimeout Duration `yaml:"dial_timeout"`
-	// VerdictTimeout bounds one look-up of remote.storage.enable.
-	VerdictTimeout Duration `yaml:"verdict_timeout"`
+	// RemoteStorageTimeout bounds one look-up of remote.storage.enable.
+	RemoteStorageTimeout Duration `yaml:"remote_storage_timeout"`
 	// FirstRequestTimeout bounds how long a client takes to send its first request.
 	FirstRequestTimeout Duration `yaml:"first_request_timeout"`
 	// ProgressTimeout bounds how long a peer keeps memory occupied without moving bytes.
@@ -171,7 +171,7 @@ func Defaults() Config {
 			HandshakeTimeout:        Duration(10 * time.Second),
 			IdleTimeout:             Duration(15 * time.Minute),
 			DialTimeout:             Duration(10 * time.Second),
-			VerdictTimeout:          Duration(5 * time.Second),
+			RemoteStorageTimeout:    Duration(5 * time.Second),
 			FirstRequestTimeout:     Duration(time.Minute),
 			ProgressTimeout:         Duration(30 * time.Second),
 			LookupTimeout:           Duration(20 * time.Second),

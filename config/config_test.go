@@ -61,7 +61,7 @@ func TestParseIssue3(t *testing.T) {
 			HandshakeTimeout:        Duration(10 * time.Second),
 			IdleTimeout:             Duration(15 * time.Minute),
 			DialTimeout:             Duration(10 * time.Second),
-			VerdictTimeout:          Duration(5 * time.Second),
+			RemoteStorageTimeout:    Duration(5 * time.Second),
 			FirstRequestTimeout:     Duration(time.Minute),
 			ProgressTimeout:         Duration(30 * time.Second),
 			LookupTimeout:           Duration(20 * time.Second),
@@ -121,7 +121,7 @@ limits:
   handshake_timeout: 15s
   idle_timeout: 0s
   dial_timeout: 1s
-  verdict_timeout: 2s
+  remote_storage_timeout: 2s
   first_request_timeout: 5s
   progress_timeout: 6s
   lookup_timeout: 7s
@@ -162,7 +162,7 @@ admin: {address: "0.0.0.0:9644"}
 		Limits: Limits{
 			MaxRequestBytes: 100 << 20, MaxResponseBytes: 1 << 30, MaxHeldBytes: 64 << 10, MaxBufferedBytes: 8 << 30, MaxInflight: 1, MaxUnauthenticatedBytes: 512 << 10,
 			MaxSessions: 11, MaxSessionsPerClient: 12, AcceptRate: 13, MaxHandshakes: 14, MaxPendingConnections: 20, HandshakeTimeout: Duration(15 * time.Second),
-			DialTimeout: Duration(time.Second), VerdictTimeout: Duration(2 * time.Second),
+			DialTimeout: Duration(time.Second), RemoteStorageTimeout: Duration(2 * time.Second),
 			LingerTimeout: Duration(3 * time.Second), DrainTimeout: Duration(4 * time.Second),
 			FirstRequestTimeout: Duration(5 * time.Second), ProgressTimeout: Duration(6 * time.Second), LookupTimeout: Duration(7 * time.Second),
 		},
@@ -248,6 +248,7 @@ func TestKeyFaults(t *testing.T) {
 		`f:7:5: listeners[0].advertized_host: is not known; did you mean "advertised_host"?`)
 	f(with(t, "upstream:", "upstreams:"), `f:1:1: upstreams: is not known; did you mean "upstream"?`)
 	f(with(t, "bootstrap_servers", "Bootstrap_Server"), `f:2:3: upstream.Bootstrap_Server: is not known; did you mean "bootstrap_servers"?`)
+	f(issue3+"limits:\n  verdict_timeout: 2s\n", `f:12:3: limits.verdict_timeout: is called "remote_storage_timeout" now: rename the key`)
 	// The right key beside the misspelt one is still checked.
 	f(with(t, "    nodes:", "    node: x\n    nodes:", "9200-9209\" ", "9209-9200\" "),
 		`f:6:5: listeners[0].node: is not known; did you mean "nodes"?`,
@@ -552,7 +553,7 @@ func TestNumberFaults(t *testing.T) {
 	f("tiering.max_topics", "0", `"0" is not above zero: no topic could be remembered; wanted a number of topics above zero`)
 	f("limits.max_inflight", "-5", `"-5" is not above zero: no request would be read; wanted a number of requests above zero`)
 	f("limits.dial_timeout", "0s", `"0s" is not above zero: no broker could be reached in time`+duration)
-	f("limits.verdict_timeout", "0s", `"0s" is not above zero: every look-up would end as unknown`+duration)
+	f("limits.remote_storage_timeout", "0s", `"0s" is not above zero: every look-up would end as unknown`+duration)
 	f("limits.max_unauthenticated_bytes", "0", `"0" is not above zero: no client could begin with ListOffsets`+size)
 	f("limits.first_request_timeout", "0s", `"0s" is not above zero: no client could send its first request in time`+duration)
 	f("limits.progress_timeout", "0s", `"0s" is not above zero: no frame could be complete in time`+duration)

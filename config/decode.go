@@ -307,8 +307,17 @@ func (d *decoder) mapping(path string, n ast.Node, into reflect.Value) {
 	}
 }
 
+// renamed are keys of earlier versions, and what they are called now.
+func renamed() map[string]string {
+	return map[string]string{"limits.verdict_timeout": "remote_storage_timeout"}
+}
+
 // unknown reports a key that is not known at path, and what was meant by it.
 func (d *decoder) unknown(path string, e entry, fields []field) {
+	if now := renamed()[join(path, e.key)]; now != "" {
+		d.faultAt(e.at, join(path, e.key), "is called %q now: rename the key", now)
+		return
+	}
 	keys := make([]string, len(fields))
 	for i, f := range fields {
 		keys[i] = f.key

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
-	"slices"
 	"strings"
+
+	"tiergate/codec"
 )
 
 // validate checks what single values cannot show. It skips values that were reported
@@ -96,16 +97,10 @@ func (d *decoder) cluster(c located, names map[Name]string) {
 	d.security(c)
 	for i, topic := range c.Tiering.TieredTopics {
 		path := fmt.Sprintf("%s[%d]", join(c.path, "tiering.tiered_topics"), i)
-		if d.given(path) && slices.Contains(internalTopics, topic) {
+		if d.given(path) && codec.NeverTiered(string(topic)) {
 			d.fault(path, "%q is an internal topic, which Kafka never tiers; wanted topics of your own", topic)
 		}
 	}
-}
-
-// internalTopics are those of org.apache.kafka.common.internals.Topic and the one of
-// TopicBasedRemoteLogMetadataManager.
-var internalTopics = []TopicName{
-	"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__remote_log_metadata",
 }
 
 func (d *decoder) bootstrapServers(cluster string, servers []HostPort) {
@@ -306,7 +301,7 @@ func (d *decoder) limits(l Limits) {
 		{"limits.max_pending_connections", int64(l.MaxPendingConnections), "a number of connections above zero", "no client could speak TLS"},
 		{"limits.handshake_timeout", int64(l.HandshakeTimeout), wantDuration, "no handshake could end in time"},
 		{"limits.dial_timeout", int64(l.DialTimeout), wantDuration, "no broker could be reached in time"},
-		{"limits.verdict_timeout", int64(l.VerdictTimeout), wantDuration, "every look-up would end as unknown"},
+		{"limits.remote_storage_timeout", int64(l.RemoteStorageTimeout), wantDuration, "every look-up would end as unknown"},
 		{"limits.first_request_timeout", int64(l.FirstRequestTimeout), wantDuration, "no client could send its first request in time"},
 		{"limits.progress_timeout", int64(l.ProgressTimeout), wantDuration, "no frame could be complete in time"},
 		{"limits.lookup_timeout", int64(l.LookupTimeout), wantDuration, "no broker could respond in time"},

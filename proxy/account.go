@@ -5,6 +5,8 @@ package proxy
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -101,11 +103,12 @@ func (s *Server) makeRoom() {
 	if total > s.account.limit || demanded && s.account.waiting.Load() > 0 {
 		s.evict(max(total-s.account.forFrames(), s.account.limit/8))
 	}
-	s.onLoops(func(l *loop) { l.goOn() })
+	_ = s.onLoops(s.ctx, (*loop).goOn) // reclaim ends with the server
 }
 
-// onLoops runs f on every loop and waits for all, or for the server's end.
-func (s *Server) onLoops(f func(*loop)) {
+// onLoops runs f on every loop and waits for all. The error is that of ctx, or says that the
+// server was closed, where either ends first.
+func (s *Server) onLoops(ctx context.Context, f func(*loop)) error {
 	ran := make(chan struct{}, len(s.loops))
 	for _, l := range s.loops {
 		l.post(func() {
@@ -116,10 +119,13 @@ func (s *Server) onLoops(f func(*loop)) {
 	for range s.loops {
 		select {
 		case <-ran:
+		case <-ctx.Done():
+			return ctx.Err()
 		case <-s.ctx.Done():
-			return
+			return errors.New("the proxy was closed")
 		}
 	}
+	return nil
 }
 
 // holder is a session that keeps memory.
@@ -139,15 +145,14 @@ func (h holder) magnitude() int { return bits.Len64(uint64(max(h.bytes, 2*buffer
 // evict closes the sessions that keep most until enough bytes are free.
 func (s *Server) evict(enough int64) {
 	all := make([][]holder, len(s.loops))
-	s.onLoops(func(l *loop) { all[slices.Index(s.loops, l)] = l.holders(enough) })
-	if s.ctx.Err() != nil {
+	if s.onLoops(s.ctx, func(l *loop) { all[slices.Index(s.loops, l)] = l.holders(enough) }) != nil {
 		return
 	}
 	closing := map[*loop][]*session{}
 	for _, h := range largest(slices.Concat(all...), enough) {
 		closing[h.session.loop] = append(closing[h.session.loop], h.session)
 	}
-	s.onLoops(func(l *loop) {
+	_ = s.onLoops(s.ctx, func(l *loop) { // reclaim ends with the server
 		for _, session := range closing[l] {
 			l.guard(session, func() {
 				session.end(reasonBufferFull, fmt.Errorf("%w: the session kept %d of %d bytes (max_buffered_bytes is %d), among the most of all",

@@ -7,7 +7,7 @@
 //
 // A session is one client connection and one broker connection on one loop. A loop is
 // one goroutine around a poller (epoll; kqueue through gnet); it owns all state of its sessions, so a
-// session has no lock. Other goroutines (accept, dial, verdict look-ups, the ticker)
+// session has no lock. Other goroutines (accept, dial, remote storage lookups, the ticker)
 // reach a session only by posting a function to its loop.
 //
 // Each session has two flows, requests (client to broker) and responses (broker to

@@ -323,8 +323,8 @@ func TestStartBindsAllOrNone(t *testing.T) {
 	defer taken.Close()
 	before := descriptors(t)
 	s, err := New(Options{Loops: 1, Endpoints: []Endpoint{
-		{Listener: "l", Address: "127.0.0.1:0", Broker: "node 1", Dial: refuse, Verdicts: noVerdicts{}},
-		{Listener: "l", Address: taken.Addr().String(), Broker: "node 2", Dial: refuse, Verdicts: noVerdicts{}},
+		{Listener: "l", Address: "127.0.0.1:0", Broker: "node 1", Dial: refuse, RemoteStorage: noRemoteStorage{}},
+		{Listener: "l", Address: taken.Addr().String(), Broker: "node 2", Dial: refuse, RemoteStorage: noRemoteStorage{}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestStartBindsAllOrNone(t *testing.T) {
 }
 
 // panicking is everything that a session calls and that may have a defect.
-type panicking struct{ noVerdicts }
+type panicking struct{ noRemoteStorage }
 
 func (panicking) Advertised(int32) (string, int32, bool) { panic("a defect in Advertised") }
 func (panicking) Growth() int                            { panic("a defect in Growth") }

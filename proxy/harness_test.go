@@ -164,14 +164,14 @@ func newEcho(t *testing.T) *broker {
 	return newBroker(t, func(c *net.TCPConn) { echo(c) })
 }
 
-// noVerdicts knows nothing.
-type noVerdicts struct{}
+// noRemoteStorage knows nothing.
+type noRemoteStorage struct{}
 
-func (noVerdicts) CachedRemoteStorage(string) (enabled, known bool) { return false, false }
-func (noVerdicts) ResolveRemoteStorage(context.Context, []string) map[string]bool {
+func (noRemoteStorage) CachedRemoteStorage(string) (enabled, known bool) { return false, false }
+func (noRemoteStorage) ResolveRemoteStorage(context.Context, []string) map[string]bool {
 	return nil
 }
-func (noVerdicts) ObserveRemoteStorage([]string) {}
+func (noRemoteStorage) ObserveRemoteStorage([]string) {}
 
 // newServer starts a proxy with one endpoint, and closes it at the end of the test.
 func newServer(t *testing.T, dial Dial, rules rewrite.Rules, change ...func(*Options)) *Server {
@@ -213,7 +213,7 @@ func eventLoop() EventLoop {
 func unstarted(t *testing.T, dial Dial, rules rewrite.Rules, change ...func(*Options)) *Server {
 	t.Helper()
 	opts := Options{
-		Endpoints: []Endpoint{{Listener: "test", Address: "127.0.0.1:0", Broker: "broker", Dial: dial, Rules: rules, Verdicts: noVerdicts{}}},
+		Endpoints: []Endpoint{{Listener: "test", Address: "127.0.0.1:0", Broker: "broker", Dial: dial, Rules: rules, RemoteStorage: noRemoteStorage{}}},
 		Loops:     1,
 		EventLoop: eventLoop(),
 		Logger:    slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),

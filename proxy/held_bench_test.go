@@ -51,7 +51,7 @@ func loopHeld(b *testing.B, n int) (longest time.Duration) {
 		}
 	}()
 	s, err := New(Options{Loops: 1, EventLoop: eventLoop(), Endpoints: []Endpoint{{
-		Address: "127.0.0.1:0", Verdicts: noVerdicts{}, Rules: rewrite.Rules{},
+		Address: "127.0.0.1:0", RemoteStorage: noRemoteStorage{}, Rules: rewrite.Rules{},
 		Dial: (&broker{listener: ln}).dial,
 	}}, MaxUnauthenticatedBytes: 32 << 20})
 	if err == nil {

@@ -124,16 +124,16 @@ func cutAtRandom(t *testing.T, sessions uint64, client, server disguise, change 
 	dial := func(ctx context.Context) (net.Conn, error) {
 		return newCutter(1_000_000+dialed.Add(1)).dial(ctx, b)
 	}
-	verdicts := &fixedVerdicts{resolve: func(ctx context.Context, _ []string) {
+	statuses := &fixedRemoteStorage{resolve: func(ctx context.Context, _ []string) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Millisecond):
 		}
 	}}
-	s := newServerWithoutTicks(t, dial, rewrite.Rules{Addresses: proxied}, verdictsFrom(verdicts), loggingTo(&journal{}), func(o *Options) {
+	s := newServerWithoutTicks(t, dial, rewrite.Rules{Addresses: proxied}, remoteStorageFrom(statuses), loggingTo(&journal{}), func(o *Options) {
 		o.Loops = 2
 		o.MaxInflight = 3
-		o.VerdictTimeout = 20 * time.Millisecond
+		o.RemoteStorageTimeout = 20 * time.Millisecond
 	}, change)
 	var clients sync.WaitGroup
 	for w := range uint64(workers) {

@@ -175,9 +175,9 @@ func (s *session) proceed() ([]byte, error) {
 		case pendingupload.AwaitAnswers:
 			s.sendLookups()
 			return nil, nil
-		case pendingupload.AwaitVerdicts:
-			if !s.cachedVerdicts(m) {
-				s.resolveVerdicts(m.Topics())
+		case pendingupload.AwaitRemoteStorage:
+			if !s.cachedStatuses(m) {
+				s.resolveStatuses(m.Topics())
 				return nil, nil
 			}
 		case pendingupload.AwaitUploaded:
@@ -207,46 +207,46 @@ func (s *session) sendLookups() {
 	s.lookup.size = m.Size()
 }
 
-// cachedVerdicts gives the machine its verdicts when all are known already.
-func (s *session) cachedVerdicts(m pendingupload.Exchange) bool {
+// cachedStatuses gives the machine its statuses when all are known already.
+func (s *session) cachedStatuses(m pendingupload.Exchange) bool {
 	known := map[string]bool{}
 	for _, topic := range m.Topics() {
-		enabled, ok := s.endpoint.Verdicts.CachedRemoteStorage(topic)
+		enabled, ok := s.endpoint.RemoteStorage.CachedRemoteStorage(topic)
 		if !ok {
 			return false
 		}
 		known[topic] = enabled
 	}
-	m.Verdicts(verdictsOf(known))
+	m.SetRemoteStorage(statusOf(known))
 	return true
 }
 
-// resolveVerdicts looks the verdicts up off the loop.
-func (s *session) resolveVerdicts(topics []string) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.VerdictTimeout)
+// resolveStatuses looks the statuses up off the loop.
+func (s *session) resolveStatuses(topics []string) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.RemoteStorageTimeout)
 	topics = slices.Clone(topics)
 	s.loop.server.background(func() {
 		defer cancel()
 		var known map[string]bool
 		err := s.loop.server.recovered(func() error {
-			known = s.endpoint.Verdicts.ResolveRemoteStorage(ctx, topics)
+			known = s.endpoint.RemoteStorage.ResolveRemoteStorage(ctx, topics)
 			return nil
 		})
 		s.loop.post(func() { s.loop.guard(s, func() { s.resolved(known, err) }) })
 	})
 }
 
-// resolved is the end of resolveVerdicts.
+// resolved is the end of resolveStatuses.
 func (s *session) resolved(known map[string]bool, err error) {
 	s.resume(err, func() ([]byte, error) {
-		s.lookup.machine.Verdicts(verdictsOf(known))
+		s.lookup.machine.SetRemoteStorage(statusOf(known))
 		return s.proceed()
 	})
 }
 
 // resolveUploads finds out off the loop what is uploaded.
 func (s *session) resolveUploads(m *pendingupload.Older) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.VerdictTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, s.loop.server.opts.RemoteStorageTimeout)
 	s.loop.server.background(func() {
 		defer cancel()
 		var known []pendingupload.Uploaded
@@ -293,17 +293,17 @@ func (s *session) resume(err error, proceed func() ([]byte, error)) {
 	s.advance(&s.requests)
 }
 
-// verdictsOf reads a map in which unknown topics are absent.
-func verdictsOf(known map[string]bool) func(string) pendingupload.RemoteStorage {
-	return func(topic string) pendingupload.RemoteStorage {
+// statusOf reads a map in which unknown topics are absent.
+func statusOf(known map[string]bool) func(string) codec.RemoteStorage {
+	return func(topic string) codec.RemoteStorage {
 		enabled, ok := known[topic]
 		switch {
 		case !ok:
-			return pendingupload.RemoteStorageUnknown
+			return codec.RemoteStorageUnknown
 		case enabled:
-			return pendingupload.RemoteStorageEnabled
+			return codec.RemoteStorageEnabled
 		default:
-			return pendingupload.RemoteStorageDisabled
+			return codec.RemoteStorageDisabled
 		}
 	}
 }
@@ -317,6 +317,6 @@ func (s *session) report(m pendingupload.Exchange) {
 	}
 	s.talk.PendingUploadAnswered(r)
 	if len(r.Tiered) > 0 {
-		s.endpoint.Verdicts.ObserveRemoteStorage(r.Tiered)
+		s.endpoint.RemoteStorage.ObserveRemoteStorage(r.Tiered)
 	}
 }

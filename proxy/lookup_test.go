@@ -216,8 +216,8 @@ func frameOfRequest(req kmsg.Request, id int32) []byte {
 	return kmsg.NewRequestFormatter(kmsg.FormatterClientID("c")).AppendRequest(nil, req, id)
 }
 
-// fixedVerdicts know what a map says, in the cache or only when resolved.
-type fixedVerdicts struct {
+// fixedRemoteStorage know what a map says, in the cache or only when resolved.
+type fixedRemoteStorage struct {
 	cached, resolved map[string]bool
 	// resolve, when set, is called by ResolveRemoteStorage first.
 	resolve func(ctx context.Context, topics []string)
@@ -226,29 +226,29 @@ type fixedVerdicts struct {
 	observed []string
 }
 
-func (v *fixedVerdicts) CachedRemoteStorage(topic string) (enabled, known bool) {
+func (v *fixedRemoteStorage) CachedRemoteStorage(topic string) (enabled, known bool) {
 	enabled, known = v.cached[topic]
 	return enabled, known
 }
 
-func (v *fixedVerdicts) ResolveRemoteStorage(ctx context.Context, topics []string) map[string]bool {
+func (v *fixedRemoteStorage) ResolveRemoteStorage(ctx context.Context, topics []string) map[string]bool {
 	if v.resolve != nil {
 		v.resolve(ctx, topics)
 	}
 	return v.resolved
 }
 
-func (v *fixedVerdicts) ObserveRemoteStorage(topics []string) {
+func (v *fixedRemoteStorage) ObserveRemoteStorage(topics []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.observed = append(v.observed, topics...)
 }
 
-// tieredWithoutUploads is the log state in which the verdict decides: its answer is 0/0
+// tieredWithoutUploads is the log state in which the status decides: its answer is 0/0
 // if remote storage is on, and -1/-1 if it is off or not known.
 func tieredWithoutUploads() *tierlog.Log {
 	l := tierlog.New(3)
-	l.SetRemoteStorage(tierlog.Enabled)
+	l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	l.Append(500)
 	return l
 }
@@ -260,8 +260,10 @@ func newOldBroker(t *testing.T, max int16, l *tierlog.Log) (*oldBroker, *broker)
 	return o, newBroker(t, o.serve)
 }
 
-// verdictsFrom makes a server use v.
-func verdictsFrom(v Verdicts) func(*Options) { return func(o *Options) { o.Endpoints[0].Verdicts = v } }
+// remoteStorageFrom makes a server use v.
+func remoteStorageFrom(v RemoteStorage) func(*Options) {
+	return func(o *Options) { o.Endpoints[0].RemoteStorage = v }
+}
 
 // compare fails when two frames differ, and shows them.
 func compare(t *testing.T, what string, got, want []byte) {
@@ -289,9 +291,9 @@ func TestPendingUploadOfEveryLogState(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%s", max, v.Name), func(t *testing.T) {
 				for _, asksVersions := range []string{"asks versions", "does not ask"} {
 					old, b := newOldBroker(t, max, v.Log())
-					enabled := v.Log().RemoteStorage() == tierlog.Enabled
-					verdicts := &fixedVerdicts{cached: map[string]bool{"t": enabled}}
-					s := newServer(t, b.dial, rewrite.Rules{}, verdictsFrom(verdicts))
+					enabled := v.Log().RemoteStorage() == codec.RemoteStorageEnabled
+					statuses := &fixedRemoteStorage{cached: map[string]bool{"t": enabled}}
+					s := newServer(t, b.dial, rewrite.Rules{}, remoteStorageFrom(statuses))
 					c := connect(t, s)
 					want := []string{`api_versions v4 #77 "c"`}
 					if asksVersions == "asks versions" {
@@ -326,8 +328,8 @@ func TestPipelinedAroundPendingUpload(t *testing.T) {
 	for _, max := range []int16{9, 10} {
 		uploaded := tierlog.Vectors()[3].Log()
 		old, b := newOldBroker(t, max, uploaded)
-		verdicts := &fixedVerdicts{cached: map[string]bool{}}
-		s := newServer(t, b.dial, rewrite.Rules{}, verdictsFrom(verdicts))
+		statuses := &fixedRemoteStorage{cached: map[string]bool{}}
+		s := newServer(t, b.dial, rewrite.Rules{}, remoteStorageFrom(statuses))
 		pending := old.offsetsRequest(11, -6)
 		var out, want []byte
 		for _, id := range []int32{1, 2, 3, 4, 5, 6, 7} {
@@ -363,7 +365,7 @@ func TestPipelinedAroundPendingUpload(t *testing.T) {
 			c.Close()
 		}
 		awaitSessions(t, s, 0)
-		if !slices.Contains(verdicts.observed, "t") {
+		if !slices.Contains(statuses.observed, "t") {
 			t.Fatal("the topic was proved tiered, and nobody was told")
 		}
 	}
@@ -399,25 +401,25 @@ func TestNativeBrokerIsLeftAlone(t *testing.T) {
 	compare(t, "the request, echoed", mustRead(t, c), response(2, frame[codec.RequestFixedLen:]...))
 }
 
-// Verdicts decide where nothing is uploaded: known at once, known later, not known.
-func TestVerdicts(t *testing.T) {
+// RemoteStorage decide where nothing is uploaded: known at once, known later, not known.
+func TestRemoteStorageStatuses(t *testing.T) {
 	on, off := map[string]bool{"t": true}, map[string]bool{"t": false}
 	start, none := tierlog.OffsetEpoch{Offset: 0, Epoch: 3}, tierlog.OffsetEpoch{Offset: -1, Epoch: -1}
 	for _, c := range []struct {
 		name     string
-		verdicts *fixedVerdicts
+		statuses *fixedRemoteStorage
 		want     tierlog.OffsetEpoch
 	}{
-		{"cached on", &fixedVerdicts{cached: on}, start},
-		{"cached off", &fixedVerdicts{cached: off}, none},
-		{"resolved on", &fixedVerdicts{resolved: on}, start},
-		{"resolved off", &fixedVerdicts{resolved: off}, none},
-		{"unknown", &fixedVerdicts{resolved: map[string]bool{"other": true}}, none},
-		{"timeout", &fixedVerdicts{resolve: func(ctx context.Context, _ []string) { <-ctx.Done() }}, none},
+		{"cached on", &fixedRemoteStorage{cached: on}, start},
+		{"cached off", &fixedRemoteStorage{cached: off}, none},
+		{"resolved on", &fixedRemoteStorage{resolved: on}, start},
+		{"resolved off", &fixedRemoteStorage{resolved: off}, none},
+		{"unknown", &fixedRemoteStorage{resolved: map[string]bool{"other": true}}, none},
+		{"timeout", &fixedRemoteStorage{resolve: func(ctx context.Context, _ []string) { <-ctx.Done() }}, none},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			old, b := newOldBroker(t, 10, tieredWithoutUploads())
-			s := newServer(t, b.dial, rewrite.Rules{}, verdictsFrom(c.verdicts), func(o *Options) { o.VerdictTimeout = 5 * time.Millisecond })
+			s := newServer(t, b.dial, rewrite.Rules{}, remoteStorageFrom(c.statuses), func(o *Options) { o.RemoteStorageTimeout = 5 * time.Millisecond })
 			conn := connect(t, s)
 			req := old.offsetsRequest(11, -6)
 			mustWrite(t, conn, frameOfRequest(req, 9), request(3, 1, 10))
@@ -430,17 +432,17 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// While verdicts are resolved the client is not read, the loop serves others, and what is
+// While statuses are resolved the client is not read, the loop serves others, and what is
 // asked for are the topics in doubt alone.
-func TestSlowVerdicts(t *testing.T) {
+func TestSlowStatuses(t *testing.T) {
 	asked, known := make(chan []string, 1), make(chan struct{})
 	old, b := newOldBroker(t, 10, tieredWithoutUploads())
 	old.logs["uploaded"] = []*tierlog.Log{tierlog.Vectors()[3].Log()}
-	verdicts := &fixedVerdicts{resolved: map[string]bool{"t": true}, resolve: func(_ context.Context, topics []string) {
+	statuses := &fixedRemoteStorage{resolved: map[string]bool{"t": true}, resolve: func(_ context.Context, topics []string) {
 		asked <- topics
 		<-known
 	}}
-	s := newServer(t, b.dial, rewrite.Rules{}, verdictsFrom(verdicts))
+	s := newServer(t, b.dial, rewrite.Rules{}, remoteStorageFrom(statuses))
 	lives := bystander(t, s)
 	c := connect(t, s)
 	req := old.offsetsRequest(11, -6)
@@ -460,7 +462,7 @@ func TestSlowVerdicts(t *testing.T) {
 // of its last answer, and asks for the others when they do not any more.
 func TestLookUpsFollowTheLastAnswer(t *testing.T) {
 	old, b := newOldBroker(t, 10, tieredWithoutUploads())
-	s := newServer(t, b.dial, rewrite.Rules{}, verdictsFrom(&fixedVerdicts{cached: map[string]bool{"t": true}}))
+	s := newServer(t, b.dial, rewrite.Rules{}, remoteStorageFrom(&fixedRemoteStorage{cached: map[string]bool{"t": true}}))
 	c := connect(t, s)
 	asks := func(timestamps ...int) {
 		t.Helper()
@@ -480,7 +482,7 @@ func TestLookUpsFollowTheLastAnswer(t *testing.T) {
 		}
 	}
 	settled := tierlog.New(0)
-	settled.SetRemoteStorage(tierlog.Enabled)
+	settled.SetRemoteStorage(codec.RemoteStorageEnabled)
 	settled.Append(10)
 	settled.Upload(5)
 	asks(-4, -2, -5, -1)
@@ -495,12 +497,12 @@ func TestLookUpsFollowTheLastAnswer(t *testing.T) {
 }
 
 // leaving are the moments in which one side leaves a look-up: before the broker has
-// answered the n-th request, or while verdicts are resolved.
+// answered the n-th request, or while statuses are resolved.
 var leaving = []int{1, 2, 3, 4, 5, whileResolving}
 
 const whileResolving = 99
 
-// A client that leaves during a look-up ends its session, and the resolving of verdicts
+// A client that leaves during a look-up ends its session, and the resolving of statuses
 // with it.
 func TestClientLeavesDuringALookUp(t *testing.T) {
 	for _, leave := range []func(*net.TCPConn){func(c *net.TCPConn) { c.Close() }, reset} {
@@ -514,13 +516,13 @@ func TestClientLeavesDuringALookUp(t *testing.T) {
 				}
 				return true
 			}
-			verdicts := &fixedVerdicts{resolve: func(ctx context.Context, _ []string) {
+			statuses := &fixedRemoteStorage{resolve: func(ctx context.Context, _ []string) {
 				if n == whileResolving {
 					close(reached)
 				}
 				<-ctx.Done()
 			}}
-			s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, verdictsFrom(verdicts), func(o *Options) { o.VerdictTimeout = 100 * time.Millisecond })
+			s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, remoteStorageFrom(statuses), func(o *Options) { o.RemoteStorageTimeout = 100 * time.Millisecond })
 			c := connect(t, s)
 			mustWrite(t, c, frameOfRequest(old.offsetsRequest(11, -6), 1), request(3, 1, 2))
 			<-reached
@@ -546,16 +548,16 @@ func TestBrokerLeavesDuringALookUp(t *testing.T) {
 	}
 }
 
-// A broker that leaves while verdicts are resolved: the same, and late verdicts find
+// A broker that leaves while statuses are resolved: the same, and late statuses find
 // nobody.
-func TestBrokerLeavesWhileVerdictsAreResolved(t *testing.T) {
+func TestBrokerLeavesWhileStatusesAreResolved(t *testing.T) {
 	old, b := newOldBroker(t, 10, tieredWithoutUploads())
 	asked, known := make(chan struct{}), make(chan struct{})
-	verdicts := &fixedVerdicts{resolve: func(context.Context, []string) {
+	statuses := &fixedRemoteStorage{resolve: func(context.Context, []string) {
 		close(asked)
 		<-known
 	}}
-	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, verdictsFrom(verdicts))
+	s := newServerWithoutTicks(t, b.dial, rewrite.Rules{}, remoteStorageFrom(statuses))
 	c := connect(t, s)
 	mustWrite(t, c, frameOfRequest(old.offsetsRequest(11, -6), 1))
 	<-asked
@@ -624,17 +626,17 @@ func TestBrokerEndsInTheMiddleOfAnAnswerToAnAsk(t *testing.T) {
 // requests at the most.
 func TestPendingUploadOfManyPartitions(t *testing.T) {
 	old := &oldBroker{max: 10, logs: map[string][]*tierlog.Log{}}
-	verdicts := &fixedVerdicts{resolved: map[string]bool{}}
+	statuses := &fixedRemoteStorage{resolved: map[string]bool{}}
 	vectors := tierlog.Vectors()
 	for i := range 200 {
-		// One state per topic, since the verdict is the topic's.
+		// One state per topic, since the status is the topic's.
 		topic, v := fmt.Sprintf("topic-%03d", i), vectors[i%len(vectors)]
 		for range 10 {
 			old.logs[topic] = append(old.logs[topic], v.Log())
 		}
-		verdicts.resolved[topic] = v.Log().RemoteStorage() == tierlog.Enabled
+		statuses.resolved[topic] = v.Log().RemoteStorage() == codec.RemoteStorageEnabled
 	}
-	s := newServer(t, newBroker(t, old.serve).dial, rewrite.Rules{}, verdictsFrom(verdicts))
+	s := newServer(t, newBroker(t, old.serve).dial, rewrite.Rules{}, remoteStorageFrom(statuses))
 	c := connect(t, s)
 	mustWrite(t, c, frameOfRequest(&kmsg.ApiVersionsRequest{Version: 3}, 1))
 	mustRead(t, c)
@@ -654,7 +656,7 @@ func TestDrainAndCloseDuringALookUp(t *testing.T) {
 	for _, end := range []string{"drain", "close"} {
 		old, b := newOldBroker(t, 10, tieredWithoutUploads())
 		asked, known := make(chan struct{}), make(chan struct{})
-		verdicts := &fixedVerdicts{resolved: map[string]bool{"t": true}, resolve: func(ctx context.Context, _ []string) {
+		statuses := &fixedRemoteStorage{resolved: map[string]bool{"t": true}, resolve: func(ctx context.Context, _ []string) {
 			close(asked)
 			select {
 			case <-known:
@@ -662,7 +664,7 @@ func TestDrainAndCloseDuringALookUp(t *testing.T) {
 			}
 		}}
 		j := &journal{}
-		s := newServer(t, b.dial, rewrite.Rules{}, verdictsFrom(verdicts), loggingTo(j))
+		s := newServer(t, b.dial, rewrite.Rules{}, remoteStorageFrom(statuses), loggingTo(j))
 		c := connect(t, s)
 		req := old.offsetsRequest(11, -6)
 		mustWrite(t, c, frameOfRequest(req, 1))
@@ -687,12 +689,12 @@ func TestDrainAndCloseDuringALookUp(t *testing.T) {
 	}
 }
 
-// A defect in what resolves verdicts costs its session.
-func TestPanicInVerdicts(t *testing.T) {
+// A defect in what resolves statuses costs its session.
+func TestPanicInRemoteStorage(t *testing.T) {
 	old, b := newOldBroker(t, 10, tieredWithoutUploads())
-	verdicts := &fixedVerdicts{resolve: func(context.Context, []string) { panic("a defect in ResolveRemoteStorage") }}
+	statuses := &fixedRemoteStorage{resolve: func(context.Context, []string) { panic("a defect in ResolveRemoteStorage") }}
 	j := &journal{}
-	s := newServer(t, b.dial, rewrite.Rules{}, verdictsFrom(verdicts), loggingTo(j))
+	s := newServer(t, b.dial, rewrite.Rules{}, remoteStorageFrom(statuses), loggingTo(j))
 	lives := bystander(t, s)
 	c := connect(t, s)
 	mustWrite(t, c, frameOfRequest(old.offsetsRequest(11, -6), 1))

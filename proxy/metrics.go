@@ -64,7 +64,7 @@ func (c *counts) lookup(r pendingupload.Report) {
 	c.answered += uint64(r.Answered)
 	c.empty += uint64(r.Empty)
 	c.failed += uint64(r.Errors)
-	c.unknownTopics += uint64(r.UnknownVerdicts)
+	c.unknownTopics += uint64(r.UnknownRemoteStorage)
 }
 
 // metrics are what Prometheus sees.
@@ -118,7 +118,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		rounds:     prometheus.NewCounter(counter("pending_upload_epoch_rounds_total", "OffsetForLeaderEpoch requests among the asks.")),
 		partitions: prometheus.NewCounterVec(counter("pending_upload_partitions_total", "Partitions asked for -6, by outcome: offset, none (-1), error."), []string{"outcome"}),
 		unuploaded: prometheus.NewCounter(counter("pending_upload_unknown_uploads_total", "Partitions answered -1 because it is not known what is uploaded of them (earliest_pending_upload: metadata_topic).")),
-		unknown:    prometheus.NewCounter(counter("pending_upload_unknown_verdicts_total", "Partitions answered -1 because it is not known whether their topic has remote storage on.")),
+		unknown:    prometheus.NewCounter(counter("pending_upload_unknown_remote_storage_total", "Partitions answered -1 because it is not known whether their topic has remote storage on.")),
 	}
 	m.refused = prometheus.NewCounterVec(counter("connections_refused_total", "Client connections that got no session: a limit, or a failed handshake."), []string{"reason"})
 	m.buffered = prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -62,9 +62,9 @@ tiergate_pending_upload_epoch_rounds_total 1
 tiergate_pending_upload_partitions_total{outcome="error"} 0
 tiergate_pending_upload_partitions_total{outcome="none"} 1
 tiergate_pending_upload_partitions_total{outcome="offset"} 1
-# HELP tiergate_pending_upload_unknown_verdicts_total Partitions answered -1 because it is not known whether their topic has remote storage on.
-# TYPE tiergate_pending_upload_unknown_verdicts_total counter
-tiergate_pending_upload_unknown_verdicts_total 1
+# HELP tiergate_pending_upload_unknown_remote_storage_total Partitions answered -1 because it is not known whether their topic has remote storage on.
+# TYPE tiergate_pending_upload_unknown_remote_storage_total counter
+tiergate_pending_upload_unknown_remote_storage_total 1
 # HELP tiergate_buffered_bytes Memory that sessions keep, bounded by max_buffered_bytes: incomplete frames, rewritten copies, pending output, lookups.
 # TYPE tiergate_buffered_bytes gauge
 tiergate_buffered_bytes 0

@@ -39,9 +39,9 @@ type world struct {
 	os     *fakeSystem
 	server *Server
 	loop   *loop
-	// broker is what all brokers know; verdict what is known of topic "v".
+	// broker is what all brokers know; status what is known of topic "v".
 	broker  *oldBroker
-	verdict map[string]bool
+	status  map[string]bool
 	cached  bool
 	pairs   []*pair
 	reasons map[string]string
@@ -132,10 +132,10 @@ func (w *world) CachedRemoteStorage(topic string) (enabled, known bool) {
 	if !w.cached {
 		return false, false
 	}
-	enabled, known = w.verdict[topic]
+	enabled, known = w.status[topic]
 	return enabled, known
 }
-func (w *world) ResolveRemoteStorage(context.Context, []string) map[string]bool { return w.verdict }
+func (w *world) ResolveRemoteStorage(context.Context, []string) map[string]bool { return w.status }
 func (w *world) ObserveRemoteStorage([]string)                                  {}
 
 // Enabled, Handle, WithAttrs and WithGroup note why sessions end.
@@ -183,21 +183,21 @@ var errRefused = errors.New("refused")
 func newWorld(t *rapid.T, null *os.File) *world {
 	w := &world{T: t, os: newFakeSystem(rapid.Uint64().Draw(t, "seed"), null), reasons: map[string]string{}}
 	uploaded := tierlog.New(3)
-	uploaded.SetRemoteStorage(tierlog.Enabled)
+	uploaded.SetRemoteStorage(codec.RemoteStorageEnabled)
 	uploaded.Append(500)
 	uploaded.Upload(100)
 	w.broker = &oldBroker{max: 10, logs: map[string][]*tierlog.Log{"u": {uploaded}, "v": {tieredWithoutUploads()}}}
 	w.os.rough = w.number(2, "rough") == 1
 	w.cached = w.number(2, "cached") == 1
-	if w.number(3, "verdict") > 0 {
-		w.verdict = map[string]bool{"u": true, "v": true}
+	if w.number(3, "status") > 0 {
+		w.status = map[string]bool{"u": true, "v": true}
 	}
 	opts := Options{
 		Loops: 1, Logger: slog.New(w),
 		MaxPipes: []int{-1, 1, 128}[w.number(3, "pipes")], MaxInflight: []int{2, 1024}[w.number(2, "inflight")],
 		MaxBufferedBytes: []int64{1 << 20, 4 << 20, 64 << 20}[w.number(3, "memory")],
 		Endpoints: []Endpoint{{
-			Listener: "test", Broker: "broker", Verdicts: w, Rules: rewrite.Rules{Addresses: proxied},
+			Listener: "test", Broker: "broker", RemoteStorage: w, Rules: rewrite.Rules{Addresses: proxied},
 			Dial: func(context.Context) (net.Conn, error) { return w.dial() },
 		}},
 	}
@@ -339,7 +339,7 @@ func (w *world) askOffsets(p *pair) {
 	}
 	p.unsent = append(p.unsent, frameOfRequest(req, p.ids)...)
 	p.want = append(p.want, answerFrame(p.ids, offsetsAnswer(req, func(topic string, part kmsg.ListOffsetsRequestTopicPartition) tierlog.Answer {
-		if topic == "v" && w.verdict == nil {
+		if topic == "v" && w.status == nil {
 			return tierlog.Answer{Timestamp: -1, Offset: -1, Epoch: -1}
 		}
 		return w.broker.logs[topic][part.Partition].NativeEarliestPendingUpload(req.IsolationLevel, req.ReplicaID, part.CurrentLeaderEpoch)
@@ -725,8 +725,8 @@ func oneSession(t *testing.T, room int, change ...func(*Options)) (f *fakeSystem
 	f = newFakeSystem(1, nullFile(t))
 	broker = &fakeSocket{room: room}
 	opts := Options{Endpoints: []Endpoint{{
-		Verdicts: noVerdicts{},
-		Dial:     func(context.Context) (net.Conn, error) { return f.dial(broker), nil },
+		RemoteStorage: noRemoteStorage{},
+		Dial:          func(context.Context) (net.Conn, error) { return f.dial(broker), nil },
 	}}}
 	for _, f := range change {
 		f(&opts)

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 	"tiergate/rewrite"
 	"tiergate/rewrite/pendingupload"
@@ -65,8 +66,8 @@ func newOlderServer(t *testing.T, l *tierlog.Log, change func(*modelUploads), wi
 	if change != nil {
 		change(u)
 	}
-	enabled := l.RemoteStorage() == tierlog.Enabled
-	with = append(with, verdictsFrom(&fixedVerdicts{cached: map[string]bool{"t": enabled}}), func(o *Options) { o.Endpoints[0].Uploads = u })
+	enabled := l.RemoteStorage() == codec.RemoteStorageEnabled
+	with = append(with, remoteStorageFrom(&fixedRemoteStorage{cached: map[string]bool{"t": enabled}}), func(o *Options) { o.Endpoints[0].Uploads = u })
 	return old, u, newServer(t, b.dial, rewrite.Rules{Uploads: u}, with...)
 }
 
@@ -98,7 +99,7 @@ func TestPendingUploadInFrontOfABrokerWithoutLatestTiered(t *testing.T) {
 
 func TestLookupsInFrontOfABrokerWithoutLatestTiered(t *testing.T) {
 	l := tierlog.New(0)
-	l.SetRemoteStorage(tierlog.Enabled)
+	l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	l.Append(100)
 	l.Upload(49)
 	old, u, s := newOlderServer(t, l, nil)
@@ -123,7 +124,7 @@ func TestLookupsInFrontOfABrokerWithoutLatestTiered(t *testing.T) {
 // What is known is too old, and asked for once more; then it is not known.
 func TestUploadsThatCannotBe(t *testing.T) {
 	l := tierlog.New(0)
-	l.SetRemoteStorage(tierlog.Enabled)
+	l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	l.Append(100)
 	l.Upload(49)
 	l.DeleteLocal(50)

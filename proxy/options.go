@@ -25,9 +25,9 @@ import (
 // sessions that end by it are logged at level debug.
 type Dial func(ctx context.Context) (net.Conn, error)
 
-// Verdicts tells whether topics have remote storage on. The proxy asks only where
+// RemoteStorage tells whether topics have remote storage on. The proxy asks only where
 // rule 2 of the -6 answer needs it.
-type Verdicts interface {
+type RemoteStorage interface {
 	// CachedRemoteStorage returns what is known now. It never blocks: loops call it.
 	CachedRemoteStorage(topic string) (enabled, known bool)
 	// ResolveRemoteStorage asks for what is not known and blocks until it has answers
@@ -82,8 +82,8 @@ type Endpoint struct {
 	BrokerTLS func(serverName string) *tls.Config
 	// Rules say how the endpoint's sessions treat requests and responses.
 	Rules rewrite.Rules
-	// Verdicts are those of the endpoint's cluster. Required unless Rules have -6 off.
-	Verdicts Verdicts
+	// RemoteStorage are those of the endpoint's cluster. Required unless Rules have -6 off.
+	RemoteStorage RemoteStorage
 	// Uploads are those of the endpoint's cluster; nil leaves brokers without -5 alone.
 	Uploads Uploads
 }
@@ -151,9 +151,9 @@ type Options struct {
 	// handshake is under way. For one more, one that waits for its client is reset, see
 	// pending. Default 4096: at most about 160 MiB.
 	MaxPendingConnections int
-	// VerdictTimeout bounds one look-up of remote.storage.enable; after it the verdict
+	// RemoteStorageTimeout bounds one look-up of remote.storage.enable; after it the status
 	// counts as unknown. Default 5 s.
-	VerdictTimeout time.Duration
+	RemoteStorageTimeout time.Duration
 	// FirstRequestTimeout bounds how long a client may take to begin its first request.
 	// Default 1 min.
 	FirstRequestTimeout time.Duration

@@ -76,7 +76,7 @@ func New(opts Options) (*Server, error) {
 	opts.HandshakeTimeout = cmp.Or(opts.HandshakeTimeout, 10*time.Second)
 	opts.MaxHandshakes = cmp.Or(opts.MaxHandshakes, 256)
 	opts.MaxPendingConnections = cmp.Or(opts.MaxPendingConnections, 4096)
-	opts.VerdictTimeout = cmp.Or(opts.VerdictTimeout, 5*time.Second)
+	opts.RemoteStorageTimeout = cmp.Or(opts.RemoteStorageTimeout, 5*time.Second)
 	opts.LingerTimeout = cmp.Or(opts.LingerTimeout, 30*time.Second)
 	opts.MaxUnauthenticatedBytes = cmp.Or(opts.MaxUnauthenticatedBytes, 4<<20)
 	opts.FirstRequestTimeout = cmp.Or(opts.FirstRequestTimeout, time.Minute)
@@ -92,8 +92,8 @@ func New(opts Options) (*Server, error) {
 		case e.DialName != nil && e.TLS == nil:
 			return nil, fmt.Errorf("endpoint %s: DialName needs TLS, which tells the name", e.Address)
 		}
-		if e.Verdicts == nil && e.Rules.PendingUpload != rewrite.PendingUploadOff {
-			return nil, fmt.Errorf("endpoint %s answers -6 and needs Verdicts", e.Address)
+		if e.RemoteStorage == nil && e.Rules.PendingUpload != rewrite.PendingUploadOff {
+			return nil, fmt.Errorf("endpoint %s answers -6 and needs RemoteStorage", e.Address)
 		}
 	}
 	s := &Server{
@@ -236,24 +236,11 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
-// sessions asks every loop how many sessions it has.
+// sessions returns how many sessions all loops have.
 func (s *Server) sessions(ctx context.Context) (int, error) {
-	counts := make(chan int, len(s.loops))
-	for _, l := range s.loops {
-		l.post(func() { counts <- len(l.sessions) })
-	}
-	total := 0
-	for range s.loops {
-		select {
-		case n := <-counts:
-			total += n
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-s.ctx.Done():
-			return 0, errors.New("the proxy was closed")
-		}
-	}
-	return total, nil
+	var total atomic.Int64
+	err := s.onLoops(ctx, func(l *loop) { total.Add(int64(len(l.sessions))) })
+	return int(total.Load()), err
 }
 
 // drain begins to end the loop's sessions.

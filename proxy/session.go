@@ -69,7 +69,7 @@ type session struct {
 	tokensOwed        bool
 	// askID is the correlation id of the last ask.
 	askID int32
-	// cancel ends work off the loop: dialing, looking verdicts up.
+	// cancel ends work off the loop: dialing, looking statuses up.
 	cancel context.CancelFunc
 	ctx    context.Context
 	// closeBy ends the session; zero means never. lastActive is the tick before the last

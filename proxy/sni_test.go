@@ -85,7 +85,7 @@ func TestEndpointsNeedTheirDial(t *testing.T) {
 	byName := func(context.Context, string) (net.Conn, error) { return nil, errors.New("unused") }
 	f := func(e Endpoint, want string) {
 		t.Helper()
-		e.Address, e.Verdicts = "127.0.0.1:0", noVerdicts{}
+		e.Address, e.RemoteStorage = "127.0.0.1:0", noRemoteStorage{}
 		s, err := New(Options{Loops: 1, Endpoints: []Endpoint{e}, DialTimeout: time.Second})
 		got := "none"
 		if err != nil {

@@ -10,22 +10,6 @@ import (
 	"tiergate/codec"
 )
 
-// Versions of ListOffsets and OffsetForLeaderEpoch that the -6 answer depends on.
-const (
-	// listOffsetsPendingUpload knows -6 (KIP-1023).
-	listOffsetsPendingUpload = 11
-	// listOffsetsTimeout has a TimeoutMs field (KIP-1075).
-	listOffsetsTimeout = 10
-	// listOffsetsTiered knows -5 (KIP-1005).
-	listOffsetsTiered = 9
-	// listOffsetsLocal knows -4 (KIP-405), and is where Kafka 3.6 to 3.8 end.
-	listOffsetsLocal = 8
-	// metadataAsked is the version that topic ids are asked at.
-	metadataAsked = 12
-	// offsetForLeaderEpochAsked is the version that epoch look-ups are sent at.
-	offsetForLeaderEpochAsked = 4
-)
-
 // apiVersionsFlexible is the first flexible version of the ApiVersions body; the
 // response header is never flexible.
 const apiVersionsFlexible = 3
@@ -96,6 +80,32 @@ func apiVersionRows(version int16, frame []byte) (rows []versionRow, lenOff int,
 	return rows, lenOff, true, nil
 }
 
+// SupportOf says what sessions can do about -6 with a broker that offers these versions.
+func (r *Rules) SupportOf(b codec.BrokerVersions) Support {
+	highest, epochs := b.ListOffsets.Highest, b.OffsetForLeaderEpoch.Has(codec.OffsetForLeaderEpochLookup)
+	switch {
+	case highest >= codec.ListOffsetsPendingUpload:
+		return SupportNative
+	case highest >= codec.ListOffsetsTiered && epochs:
+		return SupportSynthesised
+	case highest == codec.ListOffsetsLocal && epochs && b.Metadata.Has(codec.MetadataTopicIDs) && r.Uploads != nil:
+		return SupportMetadataTopic
+	}
+	return SupportNone
+}
+
+// Synthesises is true when sessions with such a broker answer -6 in its place.
+func (r *Rules) Synthesises(s Support) bool {
+	switch s {
+	case SupportSynthesised, SupportMetadataTopic:
+		return r.PendingUpload != PendingUploadOff
+	case SupportNative:
+		return r.PendingUpload == PendingUploadAlways
+	case SupportUnknown, SupportNone:
+	}
+	return false
+}
+
 // Learn reads an ApiVersions response that the proxy itself asked for. An error
 // answer teaches that nothing can be done on this connection.
 func (v *Conversation) Learn(version int16, frame []byte) error {
@@ -103,35 +113,20 @@ func (v *Conversation) Learn(version int16, frame []byte) error {
 	if err != nil {
 		return err
 	}
-	v.broker = brokerVersions{support: SupportNone}
-	if ok {
-		v.learn(rows)
+	if !ok {
+		rows = nil
 	}
+	v.learn(rows)
 	return nil
 }
 
 // learn keeps what the rows of a success answer say.
 func (v *Conversation) learn(rows []versionRow) {
-	v.broker = brokerVersions{support: SupportNone}
-	epochs, ids := false, false
+	offers := codec.NoVersions()
 	for _, r := range rows {
-		switch r.key {
-		case keyMetadata:
-			ids = r.min <= metadataAsked && r.max >= metadataAsked
-		case keyListOffsets:
-			v.broker.listOffsets = r.max
-		case keyOffsetForLeaderEpoch:
-			epochs = r.min <= offsetForLeaderEpochAsked && r.max >= offsetForLeaderEpochAsked
-		}
+		offers.Add(r.key, r.min, r.max)
 	}
-	switch {
-	case v.broker.listOffsets >= listOffsetsPendingUpload:
-		v.broker.support = SupportNative
-	case v.broker.listOffsets >= listOffsetsTiered && epochs:
-		v.broker.support = SupportSynthesised
-	case v.broker.listOffsets == listOffsetsLocal && epochs && ids && v.rules.Uploads != nil:
-		v.broker.support = SupportMetadataTopic
-	}
+	v.broker = brokerVersions{support: v.rules.SupportOf(offers), listOffsets: max(0, offers.ListOffsets.Highest)}
 }
 
 // apiVersions changes an ApiVersions response that goes to the client. The rows'
@@ -165,9 +160,9 @@ func (v *Conversation) apiVersions(version int16, frame []byte) ([]byte, error) 
 // whether its row stays. The least version never changes: old librdkafka reads it as
 // a feature test.
 func (v *Conversation) offered(r versionRow) (top int16, keep bool) {
-	if r.key == keyListOffsets {
-		if v.rules.PendingUpload != PendingUploadOff && v.makesPendingUpload() {
-			return listOffsetsPendingUpload, true
+	if r.key == codec.KeyListOffsets {
+		if v.makesPendingUpload() {
+			return codec.ListOffsetsPendingUpload, true
 		}
 		return r.max, true
 	}
@@ -180,12 +175,6 @@ func (v *Conversation) offered(r versionRow) (top int16, keep bool) {
 
 // makesPendingUpload says whether -6 can be answered now in front of a broker without it.
 func (v *Conversation) makesPendingUpload() bool {
-	switch v.broker.support {
-	case SupportSynthesised:
-		return true
-	case SupportMetadataTopic:
-		return v.rules.Uploads.UploadsReady()
-	case SupportUnknown, SupportNative, SupportNone:
-	}
-	return false
+	s := v.broker.support
+	return s != SupportNative && v.rules.Synthesises(s) && (s != SupportMetadataTopic || v.rules.Uploads.UploadsReady())
 }

@@ -42,14 +42,14 @@ func TestOffered(t *testing.T) {
 		rules := rulesOf(t, d)
 		said := ""
 		for version := int16(0); version <= 5; version++ {
-			in := newFiller(uint64(version)).response(t, keyApiVersions, version).(*kmsg.ApiVersionsResponse)
+			in := newFiller(uint64(version)).response(t, codec.KeyApiVersions, version).(*kmsg.ApiVersionsResponse)
 			in.ErrorCode, in.ApiKeys = 0, rows
 			v := NewConversation(rules)
-			got, _, err := v.Response(keyApiVersions, version, frameOf(in, codec.Classic))
+			got, _, err := v.Response(codec.KeyApiVersions, version, frameOf(in, codec.Classic))
 			if err != nil {
 				d.Fatalf(t, "v%d: %v", version, err)
 			}
-			now := differences(rows, decoded(t, keyApiVersions, version, got[codec.ResponseFixedLen:]).(*kmsg.ApiVersionsResponse).ApiKeys)
+			now := differences(rows, decoded(t, codec.KeyApiVersions, version, got[codec.ResponseFixedLen:]).(*kmsg.ApiVersionsResponse).ApiKeys)
 			now += fmt.Sprintf("broker: %s\n", v.Support())
 			if version > 0 && now != said {
 				d.Fatalf(t, "v%d says\n%s\nand v%d\n%s", version, now, version-1, said)
@@ -117,7 +117,7 @@ func TestApiVersions(t *testing.T) {
 	for i := range 3000 {
 		f := newFiller(uint64(i))
 		version := int16(i % 6)
-		in := f.response(t, keyApiVersions, version).(*kmsg.ApiVersionsResponse)
+		in := f.response(t, codec.KeyApiVersions, version).(*kmsg.ApiVersionsResponse)
 		in.ErrorCode, in.ApiKeys = 0, randomRows(f)
 		if version < 3 {
 			for j := range in.ApiKeys {
@@ -131,7 +131,7 @@ func TestApiVersions(t *testing.T) {
 		frame := frameOf(in, codec.Classic)
 		came := bytes.Clone(frame)
 		v := NewConversation(rules)
-		got, unmapped, err := v.Response(keyApiVersions, version, frame)
+		got, unmapped, err := v.Response(codec.KeyApiVersions, version, frame)
 		if err != nil || unmapped != nil {
 			t.Fatalf("v%d: %v, %v\nframe: %x", version, unmapped, err, came)
 		}
@@ -188,7 +188,7 @@ func TestApiVersionsErrors(t *testing.T) {
 				frame := frameOf(in, codec.Classic)
 				came := bytes.Clone(frame)
 				v := NewConversation(&Rules{PendingUpload: PendingUploadAlways, Addresses: fleet{host: "proxy"}})
-				got, _, err := v.Response(keyApiVersions, version, frame)
+				got, _, err := v.Response(codec.KeyApiVersions, version, frame)
 				if err != nil || !bytes.Equal(got, came) || &got[0] != &frame[0] || v.Support() != SupportUnknown {
 					t.Errorf("v%d, error %d, %d rows: support %s, %v\ngot  %x\nwant %x", version, code, len(rows), v.Support(), err, got, came)
 				}
@@ -201,7 +201,7 @@ func TestApiVersionsErrors(t *testing.T) {
 // rows is not read.
 func TestApiVersionsCutAtEachByte(t *testing.T) {
 	for version := int16(0); version <= 5; version++ {
-		in := newFiller(2).response(t, keyApiVersions, version).(*kmsg.ApiVersionsResponse)
+		in := newFiller(2).response(t, codec.KeyApiVersions, version).(*kmsg.ApiVersionsResponse)
 		in.ErrorCode = 0
 		in.ApiKeys = []kmsg.ApiVersionsResponseApiKey{{ApiKey: 2, MaxVersion: 10}, {ApiKey: 23, MaxVersion: 4}, {ApiKey: 58}}
 		frame := frameOf(in, codec.Classic)
@@ -213,7 +213,7 @@ func TestApiVersionsCutAtEachByte(t *testing.T) {
 			codec.PutSize(cut)
 			came := bytes.Clone(cut)
 			v := NewConversation(&Rules{Addresses: fleet{host: "proxy"}})
-			got, _, err := v.Response(keyApiVersions, version, cut)
+			got, _, err := v.Response(codec.KeyApiVersions, version, cut)
 			switch {
 			case n < rows && (err == nil || !bytes.Equal(cut, came) || v.Support() != SupportUnknown):
 				t.Fatalf("v%d: the first %d bytes of %x: %x, %v, support %s", version, n, frame, got, err, v.Support())
@@ -229,7 +229,7 @@ func TestApiVersionsCutAtEachByte(t *testing.T) {
 func FuzzApiVersions(f *testing.F) {
 	for version := int16(0); version <= 5; version++ {
 		random := newFiller(uint64(version))
-		in := random.response(f, keyApiVersions, version).(*kmsg.ApiVersionsResponse)
+		in := random.response(f, codec.KeyApiVersions, version).(*kmsg.ApiVersionsResponse)
 		in.ErrorCode, in.ApiKeys = 0, randomRows(random)
 		f.Add(in.AppendTo(nil), version, true)
 		f.Add(in.AppendTo(nil), version, false)
@@ -245,8 +245,8 @@ func FuzzApiVersions(f *testing.F) {
 		frame := append([]byte{0, 0, 0, 0, 0, 0, 0, 7}, body...)
 		codec.PutSize(frame)
 		v := NewConversation(rules)
-		got, _, err := v.Response(keyApiVersions, version, bytes.Clone(frame))
-		want, _ := read(keyApiVersions, version, body).(*kmsg.ApiVersionsResponse)
+		got, _, err := v.Response(codec.KeyApiVersions, version, bytes.Clone(frame))
+		want, _ := read(codec.KeyApiVersions, version, body).(*kmsg.ApiVersionsResponse)
 		switch {
 		case want == nil:
 			return
@@ -270,7 +270,7 @@ func FuzzApiVersions(f *testing.F) {
 			}
 		}
 		want.ApiKeys = expectedRows(want.ApiKeys, rules, v.Support())
-		out, _ := read(keyApiVersions, version, got[codec.ResponseFixedLen:]).(*kmsg.ApiVersionsResponse)
+		out, _ := read(codec.KeyApiVersions, version, got[codec.ResponseFixedLen:]).(*kmsg.ApiVersionsResponse)
 		if out == nil || !bytes.Equal(out.AppendTo(nil), want.AppendTo(nil)) {
 			t.Fatalf("frame: %x\ngot:   %x, that is\n%+v\nwant\n%+v", frame, got, out, want)
 		}

@@ -17,7 +17,7 @@ import (
 func BenchmarkMetadata(b *testing.B) {
 	for _, partitions := range []int{0, 100, 10_000} {
 		b.Run(fmt.Sprintf("%d partitions", partitions), func(b *testing.B) {
-			benchmarkResponse(b, keyMetadata, 13, metadataOf(6, partitions))
+			benchmarkResponse(b, codec.KeyMetadata, 13, metadataOf(6, partitions))
 		})
 	}
 }
@@ -29,7 +29,7 @@ func BenchmarkFindCoordinator(b *testing.B) {
 	c := kmsg.NewFindCoordinatorResponseCoordinator()
 	c.Key, c.NodeID, c.Host, c.Port = "group", 1, "broker-1.kafka.internal", 9092
 	r.Coordinators = append(r.Coordinators, c)
-	benchmarkResponse(b, keyFindCoordinator, 6, frameOf(r, codec.Flexible))
+	benchmarkResponse(b, codec.KeyFindCoordinator, 6, frameOf(r, codec.Flexible))
 }
 
 func BenchmarkProduce(b *testing.B) {
@@ -42,7 +42,7 @@ func BenchmarkProduce(b *testing.B) {
 		topic.Partitions = append(topic.Partitions, p)
 	}
 	r.Topics = append(r.Topics, topic)
-	benchmarkResponse(b, keyProduce, 13, frameOf(r, codec.Flexible))
+	benchmarkResponse(b, codec.KeyProduce, 13, frameOf(r, codec.Flexible))
 }
 
 // benchmarkResponse rewrites a frame that is not changed in place.
@@ -72,7 +72,7 @@ func BenchmarkApiVersions(b *testing.B) {
 			v := NewConversation(rules)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := v.Response(keyApiVersions, 4, frame); err != nil {
+				if _, _, err := v.Response(codec.KeyApiVersions, 4, frame); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -88,7 +88,7 @@ func BenchmarkStream(b *testing.B) {
 	b.SetBytes(int64(len(frame)))
 	b.ReportAllocs()
 	for b.Loop() {
-		s := v.Stream(keyFetch, 17)
+		s := v.Stream(codec.KeyFetch, 17)
 		left := walkAll(b, s, frame)
 		if _, _, err := s.Tail(frame[len(frame)-left:]); err != nil {
 			b.Fatal(err)
@@ -100,7 +100,7 @@ func BenchmarkStream(b *testing.B) {
 func BenchmarkStreamNext(b *testing.B) {
 	frame := bigFetch(11, 100)
 	v := NewConversation(&Rules{Addresses: fleet{host: "tiergate.example.com"}})
-	s := v.Stream(keyFetch, 17)
+	s := v.Stream(codec.KeyFetch, 17)
 	fresh := s.position
 	b.ReportAllocs()
 	for b.Loop() {
@@ -135,7 +135,7 @@ func BenchmarkRequest(b *testing.B) {
 	v := NewConversation(&Rules{Addresses: fleet{host: "p"}})
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := v.Request(keyFetch, 17); err != nil {
+		if _, _, err := v.Request(codec.KeyFetch, 17); err != nil {
 			b.Fatal(err)
 		}
 	}

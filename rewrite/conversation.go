@@ -58,12 +58,12 @@ func (v *Conversation) Support() Support { return v.broker.support }
 // that lacks the version would end it.
 func (v *Conversation) Request(key, version int16) (request, response Treatment, err error) {
 	switch key {
-	case keyApiVersions:
+	case codec.KeyApiVersions:
 		if v.rules.PendingUpload == PendingUploadOff && v.rules.Addresses == nil {
 			return Opaque, Opaque, nil
 		}
 		return Opaque, Hold, nil
-	case keyListOffsets:
+	case codec.KeyListOffsets:
 		return v.listOffsetsTreatment(version), Opaque, nil
 	}
 	b := bearerOf(key)
@@ -82,16 +82,15 @@ func (v *Conversation) Request(key, version int16) (request, response Treatment,
 // listOffsetsTreatment says which ListOffsets requests must be looked into.
 func (v *Conversation) listOffsetsTreatment(version int16) Treatment {
 	switch {
-	case v.rules.PendingUpload == PendingUploadOff, version > listOffsetsPendingUpload:
+	case v.rules.PendingUpload == PendingUploadOff, version > codec.ListOffsetsPendingUpload:
 		return Opaque
-	case v.rules.Uploads != nil && version >= listOffsetsTiered &&
+	case v.rules.Uploads != nil && version >= codec.ListOffsetsTiered &&
 		(v.broker.support == SupportMetadataTopic || v.broker.support == SupportUnknown):
 		return Hold
-	case version < listOffsetsTimeout:
+	case version < codec.ListOffsetsTimeout:
 		return Opaque
-	case v.broker.support == SupportNone,
-		v.broker.support == SupportNative && v.rules.PendingUpload == PendingUploadAuto,
-		version < listOffsetsPendingUpload && version <= v.broker.listOffsets:
+	case v.broker.support != SupportUnknown && !v.rules.Synthesises(v.broker.support),
+		version < codec.ListOffsetsPendingUpload && version <= v.broker.listOffsets:
 		return Opaque
 	}
 	return Hold
@@ -138,8 +137,8 @@ func (v *Conversation) ListOffsets(frame []byte) (Step, []byte, pendingupload.Ex
 		m, err := pendingupload.NewOlder(r)
 		return Answer, nil, m, err
 	}
-	if r.PendingUpload > 0 && version >= listOffsetsPendingUpload {
-		m, err := pendingupload.New(r, min(v.broker.listOffsets, listOffsetsTimeout), v.plan)
+	if r.PendingUpload > 0 && version >= codec.ListOffsetsPendingUpload {
+		m, err := pendingupload.New(r, min(v.broker.listOffsets, codec.ListOffsetsTimeout), v.plan)
 		return Answer, nil, m, err
 	}
 	if version > v.broker.listOffsets {
@@ -159,7 +158,7 @@ func (v *Conversation) Stream(key, version int16) *Stream {
 // nodes that were given an address without a port behind it. An error means that the
 // response could not be understood; it must not reach the client.
 func (v *Conversation) Response(key, version int16, frame []byte) (out []byte, unmapped []int32, err error) {
-	if key == keyApiVersions {
+	if key == codec.KeyApiVersions {
 		out, err = v.apiVersions(version, frame)
 		return out, nil, err
 	}

@@ -32,7 +32,7 @@ func brokers() []struct {
 	row := func(key, lowest, highest int16) kmsg.ApiVersionsResponseApiKey {
 		return kmsg.ApiVersionsResponseApiKey{ApiKey: key, MinVersion: lowest, MaxVersion: highest}
 	}
-	epochs := row(keyOffsetForLeaderEpoch, 0, 4)
+	epochs := row(codec.KeyOffsetForLeaderEpoch, 0, 4)
 	return []struct {
 		name   string
 		rows   []kmsg.ApiVersionsResponseApiKey
@@ -45,8 +45,8 @@ func brokers() []struct {
 		{"11", []kmsg.ApiVersionsResponseApiKey{row(2, 1, 11), epochs}, SupportNative},
 		{"12", []kmsg.ApiVersionsResponseApiKey{row(2, 1, 12), epochs}, SupportNative},
 		{"10-without-epochs", []kmsg.ApiVersionsResponseApiKey{row(2, 1, 10)}, SupportNone},
-		{"10-with-epochs-3", []kmsg.ApiVersionsResponseApiKey{row(2, 1, 10), row(keyOffsetForLeaderEpoch, 0, 3)}, SupportNone},
-		{"10-with-epochs-5", []kmsg.ApiVersionsResponseApiKey{row(2, 1, 10), row(keyOffsetForLeaderEpoch, 5, 6)}, SupportNone},
+		{"10-with-epochs-3", []kmsg.ApiVersionsResponseApiKey{row(2, 1, 10), row(codec.KeyOffsetForLeaderEpoch, 0, 3)}, SupportNone},
+		{"10-with-epochs-5", []kmsg.ApiVersionsResponseApiKey{row(2, 1, 10), row(codec.KeyOffsetForLeaderEpoch, 5, 6)}, SupportNone},
 		{"without-listoffsets", []kmsg.ApiVersionsResponseApiKey{epochs}, SupportNone},
 	}
 }
@@ -197,8 +197,8 @@ func TestListOffsets(t *testing.T) {
 			fmt.Fprintf(&out, "broker %s\n", b.name)
 			for version := int16(9); version <= 12; version++ {
 				v := talkTo(t, b.name, &Rules{PendingUpload: modes()[pending]})
-				plain := listOffsets(t, &v, version, earliestTimestamp, earliestLocalTimestamp)
-				asked := listOffsets(t, &v, version, earliestTimestamp, earliestPendingUploadTimestamp)
+				plain := listOffsets(t, &v, version, codec.EarliestTimestamp, codec.EarliestLocalTimestamp)
+				asked := listOffsets(t, &v, version, codec.EarliestTimestamp, codec.EarliestPendingUploadTimestamp)
 				if plain == asked {
 					fmt.Fprintf(&out, "  v%d: %s\n", version, plain)
 				} else {
@@ -211,11 +211,7 @@ func TestListOffsets(t *testing.T) {
 }
 
 // Timestamps with a meaning of their own.
-const (
-	earliestTimestamp              = -2
-	earliestLocalTimestamp         = -4
-	earliestPendingUploadTimestamp = -6
-)
+const ()
 
 // listOffsetsFrame is a client's request for two partitions.
 func listOffsetsFrame(version int16, timestamps ...int64) []byte {
@@ -238,7 +234,7 @@ func listOffsetsFrame(version int16, timestamps ...int64) []byte {
 // listOffsets says what becomes of one request.
 func listOffsets(t *testing.T, v *Conversation, version int16, timestamps ...int64) string {
 	t.Helper()
-	if treatment(t, v, keyListOffsets, version) == "pass" {
+	if treatment(t, v, codec.KeyListOffsets, version) == "pass" {
 		return "pass"
 	}
 	frame := listOffsetsFrame(version, timestamps...)
@@ -275,7 +271,7 @@ func listOffsets(t *testing.T, v *Conversation, version int16, timestamps ...int
 
 // A ListOffsets request that is held and none is an error, and is not changed.
 func TestListOffsetsFaults(t *testing.T) {
-	whole := listOffsetsFrame(11, earliestPendingUploadTimestamp)
+	whole := listOffsetsFrame(11, codec.EarliestPendingUploadTimestamp)
 	for n := codec.RequestFixedLen; n < len(whole); n++ {
 		cut := bytes.Clone(whole[:n])
 		codec.PutSize(cut)
@@ -290,7 +286,7 @@ func TestListOffsetsFaults(t *testing.T) {
 // What a session learns late counts from then on: a request that waited is looked at anew.
 func TestListOffsetsAfterVersions(t *testing.T) {
 	v := NewConversation(&Rules{})
-	frame := listOffsetsFrame(11, earliestTimestamp)
+	frame := listOffsetsFrame(11, codec.EarliestTimestamp)
 	if step, out, _, err := v.ListOffsets(frame); step != AskVersions || &out[0] != &frame[0] || err != nil {
 		t.Fatalf("step %d, %v", step, err)
 	}
@@ -299,7 +295,7 @@ func TestListOffsetsAfterVersions(t *testing.T) {
 	if err := v.Learn(0, frameOf(answer, codec.Classic)); err != nil || v.Support() != SupportNone {
 		t.Fatalf("after an error answer: support %s, %v", v.Support(), err)
 	}
-	if step, out, _, err := v.ListOffsets(frame); step != Forward || !bytes.Equal(out, listOffsetsFrame(11, earliestTimestamp)) || err != nil {
+	if step, out, _, err := v.ListOffsets(frame); step != Forward || !bytes.Equal(out, listOffsetsFrame(11, codec.EarliestTimestamp)) || err != nil {
 		t.Fatalf("step %d, %x, %v", step, out, err)
 	}
 	if err := v.Learn(0, []byte{0, 0, 0, 4, 0, 0, 0, 1}); err == nil || v.Support() != SupportNone {

@@ -69,7 +69,7 @@ func TestFrontCutAtEachByte(t *testing.T) {
 // The front of a Metadata response ends with its brokers, or with the controller's id where
 // nodes are hidden, however large the topics are.
 func TestFrontOfMetadataEndsBeforeTopics(t *testing.T) {
-	for version := int16(0); version <= bearerOf(keyMetadata).known; version++ {
+	for version := int16(0); version <= bearerOf(codec.KeyMetadata).known; version++ {
 		r := kmsg.NewPtrMetadataResponse()
 		r.Version, r.ControllerID = version, 2
 		r.Brokers = append(r.Brokers, kmsg.MetadataResponseBroker{NodeID: 2, Host: "b", Port: 9092})
@@ -79,7 +79,7 @@ func TestFrontOfMetadataEndsBeforeTopics(t *testing.T) {
 			v := NewConversation(&Rules{Addresses: fleet{host: "proxy"}, Unmapped: mode})
 			n := codec.ResponseFixedLen
 			for ; n < len(frame); n++ {
-				if _, _, err := v.Front(keyMetadata, version, frame[:n], math.MaxInt32-100); err == nil {
+				if _, _, err := v.Front(codec.KeyMetadata, version, frame[:n], math.MaxInt32-100); err == nil {
 					break
 				}
 			}
@@ -158,7 +158,7 @@ func TestFrontWithoutRoom(t *testing.T) {
 	front := append([]byte{0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 7}, unhex(t, "00 00000000 02 00000001 02 62 00002384 00 00")...)
 	for _, host := range []string{"p", "proxy"} {
 		v := NewConversation(&Rules{Addresses: fleet{host: host}})
-		out, _, err := v.Front(keyMetadata, 12, front, math.MaxInt32+codec.SizeLen-int64(len(front)))
+		out, _, err := v.Front(codec.KeyMetadata, 12, front, math.MaxInt32+codec.SizeLen-int64(len(front)))
 		switch {
 		case host == "p" && (err != nil || codec.Size(out) != math.MaxInt32):
 			t.Errorf("with a host as long as before: %v, %x", err, out)
@@ -184,7 +184,7 @@ func BenchmarkFront(b *testing.B) {
 			v := NewConversation(&Rules{Addresses: PortRange{Host: "tiergate.example.com", FirstPort: 9200, Count: 30_000}})
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := v.Front(keyMetadata, 13, c.front, int64(c.more)); err != nil {
+				if _, _, err := v.Front(codec.KeyMetadata, 13, c.front, int64(c.more)); err != nil {
 					b.Fatal(err)
 				}
 			}

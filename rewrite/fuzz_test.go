@@ -22,13 +22,13 @@ import (
 // the table says is rewritten: what kmsg accepts, the walk accepts, and it comes out as
 // kmsg would read it with the addresses replaced, and nodes without one hidden or passed
 // through. Fetch and ShareFetch are streamed too, in pieces.
-func FuzzProduce(f *testing.F)          { fuzzWalk(f, keyProduce) }
-func FuzzFetch(f *testing.F)            { fuzzWalk(f, keyFetch) }
-func FuzzMetadata(f *testing.F)         { fuzzWalk(f, keyMetadata) }
-func FuzzFindCoordinator(f *testing.F)  { fuzzWalk(f, keyFindCoordinator) }
-func FuzzDescribeCluster(f *testing.F)  { fuzzWalk(f, keyDescribeCluster) }
-func FuzzShareFetch(f *testing.F)       { fuzzWalk(f, keyShareFetch) }
-func FuzzShareAcknowledge(f *testing.F) { fuzzWalk(f, keyShareAcknowledge) }
+func FuzzProduce(f *testing.F)          { fuzzWalk(f, codec.KeyProduce) }
+func FuzzFetch(f *testing.F)            { fuzzWalk(f, codec.KeyFetch) }
+func FuzzMetadata(f *testing.F)         { fuzzWalk(f, codec.KeyMetadata) }
+func FuzzFindCoordinator(f *testing.F)  { fuzzWalk(f, codec.KeyFindCoordinator) }
+func FuzzDescribeCluster(f *testing.F)  { fuzzWalk(f, codec.KeyDescribeCluster) }
+func FuzzShareFetch(f *testing.F)       { fuzzWalk(f, codec.KeyShareFetch) }
+func FuzzShareAcknowledge(f *testing.F) { fuzzWalk(f, codec.KeyShareAcknowledge) }
 
 func fuzzWalk(f *testing.F, key int16) {
 	b := bearerOf(key)

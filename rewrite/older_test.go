@@ -22,7 +22,7 @@ func (r readiness) UploadsReady() bool { return bool(r) }
 func older(listOffsets, epochs, metadata int16) []byte {
 	answer := kmsg.NewPtrApiVersionsResponse()
 	answer.ApiKeys = []kmsg.ApiVersionsResponseApiKey{
-		{ApiKey: 2, MaxVersion: listOffsets}, {ApiKey: keyMetadata, MaxVersion: metadata}, {ApiKey: keyOffsetForLeaderEpoch, MaxVersion: epochs},
+		{ApiKey: 2, MaxVersion: listOffsets}, {ApiKey: codec.KeyMetadata, MaxVersion: metadata}, {ApiKey: codec.KeyOffsetForLeaderEpoch, MaxVersion: epochs},
 	}
 	return frameOf(answer, codec.Classic)
 }
@@ -46,7 +46,7 @@ func TestBrokersWithoutLatestTiered(t *testing.T) {
 		{"native", Rules{Uploads: readiness(true)}, older(11, 4, 13), SupportNative, 11, 0},
 	} {
 		v := NewConversation(&c.rules)
-		out, _, err := v.Response(keyApiVersions, 0, bytes.Clone(c.broker))
+		out, _, err := v.Response(codec.KeyApiVersions, 0, bytes.Clone(c.broker))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestBrokersWithoutLatestTiered(t *testing.T) {
 			t.Errorf("%s: support %s, offered %d, %v; want %s, %d", c.name, v.Support(), rows[0].max, err, c.support, c.offered)
 		}
 		for version := int16(0); version <= 13; version++ {
-			got, _, err := v.Request(keyListOffsets, version)
+			got, _, err := v.Request(codec.KeyListOffsets, version)
 			if want := c.treated > 0 && version >= c.treated && version <= 11; err != nil || (got == Hold) != want {
 				t.Errorf("%s: version %d is held: %t, %v; want %t", c.name, version, got == Hold, err, want)
 			}

@@ -158,9 +158,9 @@ func TestStreamOfCutFrames(t *testing.T) {
 // Next takes nothing in that it does not understand whole: it asks for more bytes, again
 // and again, and is where it was.
 func TestStreamWaits(t *testing.T) {
-	frame := fixedFrame(t, keyFetch, 17)
+	frame := fixedFrame(t, codec.KeyFetch, 17)
 	v := NewConversation(&Rules{Addresses: fleet{host: "p"}})
-	s := v.Stream(keyFetch, 17)
+	s := v.Stream(codec.KeyFetch, 17)
 	head := bodyOf(t, frame) + 4 + 2 + 4 + 1 // the number of topics takes one byte
 	for n := range head {
 		before := s.position
@@ -288,11 +288,11 @@ func TestPortRangeGrowth(t *testing.T) {
 			}
 			frame := frameOf(in, codec.Flexible)
 			v := NewConversation(&Rules{Addresses: r})
-			got, err := streamed(v.Stream(keyFetch, 18), frame, nil)
+			got, err := streamed(v.Stream(codec.KeyFetch, 18), frame, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if out := decoded(t, keyFetch, 18, got[9:]).(*kmsg.FetchResponse); len(out.Brokers) != int(count) {
+			if out := decoded(t, codec.KeyFetch, 18, got[9:]).(*kmsg.FetchResponse); len(out.Brokers) != int(count) {
 				t.Fatalf("%d nodes at a host of %d letters: %d of them fit", count, length, len(out.Brokers))
 			}
 		}
@@ -359,7 +359,7 @@ func TestPadBehindTags(t *testing.T) {
 func TestStreamNextAllocatesNothing(t *testing.T) {
 	frame := bigFetch(4, 100)
 	v := NewConversation(&Rules{Addresses: fleet{host: "p"}})
-	s := v.Stream(keyFetch, 17)
+	s := v.Stream(codec.KeyFetch, 17)
 	fresh := s.position
 	if n := testing.AllocsPerRun(20, func() { s.position = fresh; walkAll(t, s, frame) }); n != 0 {
 		t.Errorf("%v allocations", n)

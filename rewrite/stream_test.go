@@ -168,7 +168,7 @@ func TestStreamFetch(t *testing.T) {
 		in := randomFetch(rnd, version, rnd.IntN(4))
 		frame := frameOf(in, codec.Flexible)
 		v := NewConversation(&Rules{Addresses: nodes})
-		got := stream(t, v.Stream(keyFetch, version), frame, 1+rnd.IntN(200))
+		got := stream(t, v.Stream(codec.KeyFetch, version), frame, 1+rnd.IntN(200))
 		if len(got) != len(frame)+nodes.growth+sizeGrowth+minPadding || int(codec.Size(got)) != len(got)-codec.SizeLen {
 			t.Fatalf("length %d, size field %d, came as %d with growth %d", len(got), codec.Size(got), len(frame), nodes.growth)
 		}
@@ -200,7 +200,7 @@ func TestStreamShareFetch(t *testing.T) {
 		in := randomShareFetch(rnd, version, rnd.IntN(4))
 		frame := frameOf(in, codec.Flexible)
 		v := NewConversation(&Rules{Addresses: nodes})
-		got := stream(t, v.Stream(keyShareFetch, version), frame, 1+rnd.IntN(200))
+		got := stream(t, v.Stream(codec.KeyShareFetch, version), frame, 1+rnd.IntN(200))
 		if len(got) != len(frame)+nodes.growth+sizeGrowth+minPadding {
 			t.Fatalf("length %d, came as %d with growth %d", len(got), len(frame), nodes.growth)
 		}
@@ -234,7 +234,7 @@ func TestWholeFetch(t *testing.T) {
 		in := randomFetch(rnd, 17, i%3)
 		frame := frameOf(in, codec.Flexible)
 		v := NewConversation(&Rules{Addresses: nodes})
-		got, _, err := v.Response(keyFetch, 17, bytes.Clone(frame))
+		got, _, err := v.Response(codec.KeyFetch, 17, bytes.Clone(frame))
 		if err != nil {
 			t.Fatal(err)
 		}

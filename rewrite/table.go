@@ -5,21 +5,6 @@ package rewrite
 
 import "tiergate/codec"
 
-// API keys that this package has something to do with.
-const (
-	keyProduce              = 0
-	keyFetch                = 1
-	keyListOffsets          = 2
-	keyMetadata             = 3
-	keyFindCoordinator      = 10
-	keyApiVersions          = 18
-	keyOffsetForLeaderEpoch = 23
-	keyEnvelope             = 58
-	keyDescribeCluster      = 60
-	keyShareFetch           = 78
-	keyShareAcknowledge     = 79
-)
-
 // none says that an API has no version without addresses: its row is taken out of
 // ApiVersions.
 const none = -1
@@ -59,14 +44,14 @@ type bearer struct {
 // client that knows of transaction.version 2 from the features in ApiVersions relies on
 // Produce 12 (KIP-890).
 var bearers = [...]*bearer{
-	keyProduce:          {firstWith: 10, known: 13, firstFlexible: 9, edits: produceAddresses},
-	keyFetch:            {firstWith: 16, known: 18, firstFlexible: 12, stream: &fetchLayout},
-	keyMetadata:         {firstWith: 0, known: 13, firstFlexible: 9, edits: metadataAddresses},
-	keyFindCoordinator:  {firstWith: 0, known: 6, firstFlexible: 3, edits: findCoordinatorAddresses},
-	keyEnvelope:         {firstWith: 0, known: none}, // another response is in it
-	keyDescribeCluster:  {firstWith: 0, known: 2, firstFlexible: 0, edits: describeClusterAddresses},
-	keyShareFetch:       {firstWith: 0, known: 2, firstFlexible: 0, stream: &shareFetchLayout},
-	keyShareAcknowledge: {firstWith: 0, known: 2, firstFlexible: 0, edits: shareAcknowledgeAddresses},
+	codec.KeyProduce:          {firstWith: 10, known: 13, firstFlexible: 9, edits: produceAddresses},
+	codec.KeyFetch:            {firstWith: 16, known: 18, firstFlexible: 12, stream: &fetchLayout},
+	codec.KeyMetadata:         {firstWith: 0, known: 13, firstFlexible: 9, edits: metadataAddresses},
+	codec.KeyFindCoordinator:  {firstWith: 0, known: 6, firstFlexible: 3, edits: findCoordinatorAddresses},
+	codec.KeyEnvelope:         {firstWith: 0, known: none}, // another response is in it
+	codec.KeyDescribeCluster:  {firstWith: 0, known: 2, firstFlexible: 0, edits: describeClusterAddresses},
+	codec.KeyShareFetch:       {firstWith: 0, known: 2, firstFlexible: 0, stream: &shareFetchLayout},
+	codec.KeyShareAcknowledge: {firstWith: 0, known: 2, firstFlexible: 0, edits: shareAcknowledgeAddresses},
 }
 
 // bearerOf returns the entry of an API whose responses carry addresses, or nil.

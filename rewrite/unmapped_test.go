@@ -163,7 +163,7 @@ func TestUnmappedNodesStreamed(t *testing.T) {
 	for mode, oracle := range map[Unmapped]func(fleet, kmsg.Response) []int32{
 		UnmappedHide: fleet.hideIn, UnmappedPassthrough: fleet.keepIn,
 	} {
-		for _, key := range []int16{keyFetch, keyShareFetch} {
+		for _, key := range []int16{codec.KeyFetch, codec.KeyShareFetch} {
 			f := newFiller(uint64(key))
 			rnd := rand.New(rand.NewPCG(3, uint64(mode)))
 			for range 100 {
@@ -213,7 +213,7 @@ func TestHiddenCoordinator(t *testing.T) {
 			return b
 		}
 		v := NewConversation(&Rules{Addresses: nodes, Unmapped: UnmappedHide})
-		got, unmapped, err := v.Response(keyFindCoordinator, c.version, frame(c.body))
+		got, unmapped, err := v.Response(codec.KeyFindCoordinator, c.version, frame(c.body))
 		if want := frame(c.want); err != nil || !bytes.Equal(got, want) || !slices.Equal(unmapped, []int32{2}) {
 			t.Errorf("%s: %v, unmapped %v\ngot  %x\nwant %x", c.name, err, unmapped, got, want)
 		}

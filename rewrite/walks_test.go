@@ -123,16 +123,16 @@ func TestAddresslessIsUntouched(t *testing.T) {
 // What stands behind the last field that the walk of an API reads.
 func unread(key, version int16) string {
 	switch key {
-	case keyMetadata:
+	case codec.KeyMetadata:
 		return "topics"
-	case keyFindCoordinator:
+	case codec.KeyFindCoordinator:
 		if version >= 3 {
 			return "tags"
 		}
 		return "nothing"
-	case keyDescribeCluster:
+	case codec.KeyDescribeCluster:
 		return "operations and tags"
-	case keyShareAcknowledge:
+	case codec.KeyShareAcknowledge:
 		return "tags"
 	}
 	return "nothing"

@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 	"golang.org/x/sync/errgroup"
+
+	"tiergate/codec"
 )
 
 // brokersAtOnce bounds how many brokers are asked at a time for their capabilities.
@@ -29,13 +31,11 @@ type Capability struct {
 	Rack   string
 	// Err says why the broker gave no answer; what follows is then not known.
 	Err error
-	// ListOffsetsMax and OffsetForLeaderEpochMax are the highest versions that the
-	// broker offers; -1: not offered, or not known.
-	ListOffsetsMax          int16
-	OffsetForLeaderEpochMax int16
+	// Versions are what it offers of what -6 depends on; nothing when not known.
+	Versions codec.BrokerVersions
 	// RemoteStorage is the broker's remote.log.storage.system.enable, and
 	// RemoteStorageErr why it is unknown (DESCRIBE_CONFIGS on the cluster is needed).
-	RemoteStorage    RemoteStorage
+	RemoteStorage    codec.RemoteStorage
 	RemoteStorageErr error
 	// Release is a guess from the versions offered, such as "v4.1" or "at least v4.4";
 	// empty when they are those of no release.
@@ -81,7 +81,7 @@ func (c *Cluster) CapabilityOf(ctx context.Context, address string) Capability {
 	}
 	host, port, err := splitAddress(address)
 	if err != nil {
-		return Capability{NodeID: -1, Host: address, ListOffsetsMax: -1, OffsetForLeaderEpochMax: -1, Err: fmt.Errorf("address %w", err)}
+		return Capability{NodeID: -1, Host: address, Versions: codec.NoVersions(), Err: fmt.Errorf("address %w", err)}
 	}
 	return c.capability(ctx, Node{NodeID: -1, Host: host, Port: int32(port)})
 }
@@ -91,7 +91,7 @@ func (c *Cluster) CapabilityOf(ctx context.Context, address string) Capability {
 func (c *Cluster) capability(ctx context.Context, node Node) Capability {
 	row := Capability{
 		NodeID: node.NodeID, Host: node.Host, Port: node.Port, Rack: node.Rack,
-		ListOffsetsMax: -1, OffsetForLeaderEpochMax: -1,
+		Versions: codec.NoVersions(),
 	}
 	client, err := c.newServiceClient(node.Address())
 	if err != nil {
@@ -118,12 +118,7 @@ func (c *Cluster) ask(ctx context.Context, broker requester, row *Capability) {
 	}
 	row.Release = release(versions)
 	for _, key := range versions.ApiKeys {
-		switch kmsg.Key(key.ApiKey) {
-		case kmsg.ListOffsets:
-			row.ListOffsetsMax = key.MaxVersion
-		case kmsg.OffsetForLeaderEpoch:
-			row.OffsetForLeaderEpochMax = key.MaxVersion
-		}
+		row.Versions.Add(key.ApiKey, key.MinVersion, key.MaxVersion)
 	}
 	if row.NodeID < 0 {
 		row.RemoteStorageErr = fmt.Errorf("the node id of %s is not known", row.Address())

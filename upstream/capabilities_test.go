@@ -20,7 +20,7 @@ import (
 // row is a capability as text.
 func row(c Capability) string {
 	return fmt.Sprintf("%d %s err=%v lo=%d epoch=%d remote=%s/%v release=%s",
-		c.NodeID, c.Address(), c.Err, c.ListOffsetsMax, c.OffsetForLeaderEpochMax, c.RemoteStorage, c.RemoteStorageErr, c.Release)
+		c.NodeID, c.Address(), c.Err, c.Versions.ListOffsets.Highest, c.Versions.OffsetForLeaderEpoch.Highest, c.RemoteStorage, c.RemoteStorageErr, c.Release)
 }
 
 func wantRows(t *testing.T, got []Capability, want ...string) {

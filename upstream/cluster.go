@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tiergate/cache"
+	"tiergate/codec"
 )
 
 const (
@@ -46,12 +47,12 @@ type Cluster struct {
 	nodes   cache.Nodes
 	tiered  map[string]struct{} // Options.TieredTopics
 
-	lists     *cache.Loading[struct{}, refreshed]     // asking for the broker list
-	rechecks  *cache.Loading[struct{}, refreshed]     // asking for it because a dial failed
-	statuses  *cache.Loading[string, RemoteStorage]   // by topic, as looked up
-	lastKnown *cache.Loading[string, RemoteStorage]   // by topic, for when no lookup tells; only Put and Get
-	system    *cache.Loading[struct{}, RemoteStorage] // remote.log.storage.system.enable
-	wanted    chan struct{}                           // one element: refresh soon
+	lists     *cache.Loading[struct{}, refreshed]           // asking for the broker list
+	rechecks  *cache.Loading[struct{}, refreshed]           // asking for it because a dial failed
+	statuses  *cache.Loading[string, codec.RemoteStorage]   // by topic, as looked up
+	lastKnown *cache.Loading[string, codec.RemoteStorage]   // by topic, for when no lookup tells; only Put and Get
+	system    *cache.Loading[struct{}, codec.RemoteStorage] // remote.log.storage.system.enable
+	wanted    chan struct{}                                 // one element: refresh soon
 
 	tieredReader *tieredReader // nil: Options.TieredOffsets are off
 
@@ -104,7 +105,7 @@ func newCluster(opts Options, now func() time.Time) (*Cluster, error) {
 	c.system = cache.NewLoading(c.loadRemoteStorageSystem, bounds)
 	bounds.MaxEntries = opts.MaxTopics
 	c.statuses = cache.NewLoading(c.loadStatuses, bounds)
-	c.lastKnown = cache.NewLoading[string, RemoteStorage](nil, bounds)
+	c.lastKnown = cache.NewLoading[string, codec.RemoteStorage](nil, bounds)
 	if opts.TieredOffsets == TieredOffsetsFromMetadataTopic {
 		c.tieredReader = newTieredReader(c)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tiergate/cache"
+	"tiergate/codec"
 )
 
 // dialTarget says what was dialed. A metric label: the set is closed.
@@ -70,7 +71,7 @@ func newMetrics(c *Cluster) *metrics {
 	for _, why := range unknownReasons { // so that a rate can be taken from the first one on
 		m.unknown.WithLabelValues(string(why))
 	}
-	for _, status := range []RemoteStorage{RemoteStorageUnknown, RemoteStorageDisabled, RemoteStorageEnabled} {
+	for _, status := range []codec.RemoteStorage{codec.RemoteStorageUnknown, codec.RemoteStorageDisabled, codec.RemoteStorageEnabled} {
 		m.statuses.WithLabelValues(status.String())
 	}
 	return m

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tiergate/codec"
 )
 
 // Options configure a Cluster. Zero values mean the defaults.
@@ -119,7 +121,7 @@ func (o Options) check() error {
 		}
 	}
 	for _, topic := range o.TieredTopics {
-		if neverTiered(topic) {
+		if codec.NeverTiered(topic) {
 			faults = append(faults, fmt.Errorf("tiered topic %q: Kafka never tiers this internal topic", topic))
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tiergate/cache"
+	"tiergate/codec"
 )
 
 const (
@@ -44,45 +45,9 @@ const (
 	warnEvery = 10 * time.Minute
 )
 
-// RemoteStorage says whether remote storage is on, for a topic or a broker.
-type RemoteStorage uint8
-
-const (
-	// RemoteStorageUnknown is the status when nobody could tell.
-	RemoteStorageUnknown RemoteStorage = iota
-	// RemoteStorageDisabled means that it is off.
-	RemoteStorageDisabled
-	// RemoteStorageEnabled means that it is on.
-	RemoteStorageEnabled
-)
-
-// String is "unknown", "disabled" or "enabled", as in metric labels.
-func (r RemoteStorage) String() string {
-	switch r {
-	case RemoteStorageDisabled:
-		return "disabled"
-	case RemoteStorageEnabled:
-		return "enabled"
-	case RemoteStorageUnknown:
-	}
-	return "unknown"
-}
-
-// neverTiered is true for the topics that Kafka keeps local whatever their configs
-// say: Topic.isInternal, TopicBasedRemoteLogMetadataManagerConfig's
-// REMOTE_LOG_METADATA_TOPIC_NAME and Topic.CLUSTER_METADATA_TOPIC_NAME, as in
-// UnifiedLog.isRemoteLogEnabled.
-func neverTiered(topic string) bool {
-	switch topic {
-	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata", "__cluster_metadata":
-		return true
-	}
-	return false
-}
-
 // settled returns the status on a topic that needs no asking.
 func (c *Cluster) settled(topic string) (enabled, ok bool) {
-	if neverTiered(topic) {
+	if codec.NeverTiered(topic) {
 		return false, true
 	}
 	_, listed := c.tiered[topic]
@@ -96,7 +61,7 @@ func (c *Cluster) CachedRemoteStorage(topic string) (enabled, known bool) {
 		return enabled, true
 	}
 	status, _ := c.statuses.Get(topic)
-	return status == RemoteStorageEnabled, status != RemoteStorageUnknown
+	return status == codec.RemoteStorageEnabled, status != codec.RemoteStorageUnknown
 }
 
 // ResolveRemoteStorage returns which of topics have remote storage on, and asks the
@@ -120,20 +85,20 @@ func (c *Cluster) ResolveRemoteStorage(ctx context.Context, topics []string) map
 	got := c.lookUp(ctx, ask)
 	for _, topic := range ask {
 		status := got[topic]
-		if status == RemoteStorageUnknown {
-			if status = c.lastKnownStatus(topic); status == RemoteStorageUnknown {
+		if status == codec.RemoteStorageUnknown {
+			if status = c.lastKnownStatus(topic); status == codec.RemoteStorageUnknown {
 				continue
 			}
 			c.metrics.fallbacks.Inc()
 		}
-		enabled[topic] = status == RemoteStorageEnabled
+		enabled[topic] = status == codec.RemoteStorageEnabled
 	}
 	return enabled
 }
 
 // lookUp returns the statuses of topics. It waits for those that have a last known status
 // statusPatience long, for the others until ctx ends. What is missing is unknown.
-func (c *Cluster) lookUp(ctx context.Context, topics []string) map[string]RemoteStorage {
+func (c *Cluster) lookUp(ctx context.Context, topics []string) map[string]codec.RemoteStorage {
 	brief, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
 	// The errors are that a context ended, or that the cluster is closed.
@@ -143,7 +108,7 @@ func (c *Cluster) lookUp(ctx context.Context, topics []string) map[string]Remote
 	}
 	var rest []string
 	for _, topic := range topics {
-		if _, ok := got[topic]; !ok && c.lastKnownStatus(topic) == RemoteStorageUnknown {
+		if _, ok := got[topic]; !ok && c.lastKnownStatus(topic) == codec.RemoteStorageUnknown {
 			rest = append(rest, topic)
 		}
 	}
@@ -152,7 +117,7 @@ func (c *Cluster) lookUp(ctx context.Context, topics []string) map[string]Remote
 	return got
 }
 
-func (c *Cluster) lastKnownStatus(topic string) RemoteStorage {
+func (c *Cluster) lastKnownStatus(topic string) codec.RemoteStorage {
 	status, _ := c.lastKnown.Get(topic)
 	return status
 }
@@ -164,7 +129,7 @@ func (c *Cluster) lastKnownStatus(topic string) RemoteStorage {
 func (c *Cluster) ObserveRemoteStorage(topics []string) {
 	for _, topic := range topics {
 		if _, ok := c.settled(topic); !ok {
-			c.lastKnown.Put(topic, RemoteStorageEnabled, lastKnownTTL)
+			c.lastKnown.Put(topic, codec.RemoteStorageEnabled, lastKnownTTL)
 		}
 	}
 }
@@ -195,10 +160,10 @@ type failedStatus struct {
 }
 
 // loadStatuses is the LoadFunc of Cluster.statuses.
-func (c *Cluster) loadStatuses(ctx context.Context, topics []string) map[string]cache.Loaded[RemoteStorage] {
+func (c *Cluster) loadStatuses(ctx context.Context, topics []string) map[string]cache.Loaded[codec.RemoteStorage] {
 	var (
 		mu       sync.Mutex
-		statuses = make(map[string]RemoteStorage, len(topics))
+		statuses = make(map[string]codec.RemoteStorage, len(topics))
 		failures []failedStatus
 		asking   errgroup.Group
 		asked    = c.now()
@@ -224,14 +189,14 @@ func (c *Cluster) loadStatuses(ctx context.Context, topics []string) map[string]
 // from when the lookup began: a lookup that begins before a change of the topic and ends
 // after it must not be used for longer than StatusTTL after the change. A failure counts
 // from now, since the next lookup may take as long.
-func (c *Cluster) remember(asked time.Time, statuses map[string]RemoteStorage, failures []failedStatus) map[string]cache.Loaded[RemoteStorage] {
+func (c *Cluster) remember(asked time.Time, statuses map[string]codec.RemoteStorage, failures []failedStatus) map[string]cache.Loaded[codec.RemoteStorage] {
 	age := c.now().Sub(asked)
-	loaded := make(map[string]cache.Loaded[RemoteStorage], len(statuses))
+	loaded := make(map[string]cache.Loaded[codec.RemoteStorage], len(statuses))
 	for topic, status := range statuses {
-		if status == RemoteStorageUnknown {
+		if status == codec.RemoteStorageUnknown {
 			continue
 		}
-		loaded[topic] = cache.Loaded[RemoteStorage]{Value: status, TTL: c.opts.StatusTTL - age}
+		loaded[topic] = cache.Loaded[codec.RemoteStorage]{Value: status, TTL: c.opts.StatusTTL - age}
 		c.lastKnown.Put(topic, status, lastKnownTTL-age)
 	}
 	for _, f := range failures {
@@ -239,22 +204,22 @@ func (c *Cluster) remember(asked time.Time, statuses map[string]RemoteStorage, f
 		if f.reason == reasonUnknownTopic {
 			// The topic is gone, or so new that this broker does not know it yet.
 			ttl = c.opts.StatusTTL - age
-			c.lastKnown.Put(f.topic, RemoteStorageUnknown, 0)
+			c.lastKnown.Put(f.topic, codec.RemoteStorageUnknown, 0)
 		}
-		loaded[f.topic] = cache.Loaded[RemoteStorage]{Value: RemoteStorageUnknown, TTL: ttl}
+		loaded[f.topic] = cache.Loaded[codec.RemoteStorage]{Value: codec.RemoteStorageUnknown, TTL: ttl}
 	}
 	return loaded
 }
 
 // askTopics asks any broker for the configs of at most topicsPerRequest topics.
 // Every topic has a status in the answer, if only that it is unknown.
-func (c *Cluster) askTopics(ctx context.Context, topics []string) (map[string]RemoteStorage, []failedStatus) {
+func (c *Cluster) askTopics(ctx context.Context, topics []string) (map[string]codec.RemoteStorage, []failedStatus) {
 	c.metrics.requests.Inc()
 	answers, err := describeConfigs(ctx, c.client, kmsg.ConfigResourceTypeTopic, topics, []string{remoteStorageEnable, cleanupPolicy})
-	statuses := make(map[string]RemoteStorage, len(topics))
+	statuses := make(map[string]codec.RemoteStorage, len(topics))
 	var failures []failedStatus
 	for _, topic := range topics {
-		status, why := RemoteStorageUnknown, failedStatus{topic: topic, err: err}
+		status, why := codec.RemoteStorageUnknown, failedStatus{topic: topic, err: err}
 		if err != nil {
 			why.reason = requestFailure(err)
 		} else if answer, ok := answers[topic]; ok {
@@ -263,7 +228,7 @@ func (c *Cluster) askTopics(ctx context.Context, topics []string) (map[string]Re
 			why.reason, why.err = reasonAbsent, errors.New("the DescribeConfigs answer leaves the topic out")
 		}
 		statuses[topic] = status
-		if status == RemoteStorageUnknown {
+		if status == codec.RemoteStorageUnknown {
 			failures = append(failures, why)
 		}
 	}
@@ -283,30 +248,30 @@ func requestFailure(err error) unknownReason {
 
 // topicStatus reads the answer of one topic. UnifiedLog.isRemoteLogEnabled decides
 // in the broker: remote.storage.enable, not on a compacted topic.
-func topicStatus(answer kmsg.DescribeConfigsResponseResource) (RemoteStorage, unknownReason, error) {
+func topicStatus(answer kmsg.DescribeConfigsResponseResource) (codec.RemoteStorage, unknownReason, error) {
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
-		return RemoteStorageUnknown, errorReason(err), err
+		return codec.RemoteStorageUnknown, errorReason(err), err
 	}
 	policies, _ := configValue(answer, cleanupPolicy)
 	for policy := range strings.SplitSeq(policies, ",") {
 		if strings.EqualFold(strings.TrimSpace(policy), "compact") {
-			return RemoteStorageDisabled, reasonNone, nil
+			return codec.RemoteStorageDisabled, reasonNone, nil
 		}
 	}
 	return booleanConfig(answer, remoteStorageEnable)
 }
 
-func booleanConfig(answer kmsg.DescribeConfigsResponseResource, name string) (RemoteStorage, unknownReason, error) {
+func booleanConfig(answer kmsg.DescribeConfigsResponseResource, name string) (codec.RemoteStorage, unknownReason, error) {
 	// Brokers give booleans in lower case (ConfigDef.convertToString).
 	switch value, ok := configValue(answer, name); {
 	case !ok:
-		return RemoteStorageUnknown, reasonNoConfig, fmt.Errorf("the broker gives no %s", name)
+		return codec.RemoteStorageUnknown, reasonNoConfig, fmt.Errorf("the broker gives no %s", name)
 	case value == "true":
-		return RemoteStorageEnabled, reasonNone, nil
+		return codec.RemoteStorageEnabled, reasonNone, nil
 	case value == "false":
-		return RemoteStorageDisabled, reasonNone, nil
+		return codec.RemoteStorageDisabled, reasonNone, nil
 	default:
-		return RemoteStorageUnknown, reasonNoConfig, fmt.Errorf("%s is %q, want true or false", name, value)
+		return codec.RemoteStorageUnknown, reasonNoConfig, fmt.Errorf("%s is %q, want true or false", name, value)
 	}
 }
 
@@ -328,10 +293,10 @@ func errorReason(err error) unknownReason {
 // left are brokers in the middle of a change; so only when all brokers say false does
 // that overrule the topic's own config, and nothing is asked unless a topic is
 // enabled.
-func (c *Cluster) heedSystem(ctx context.Context, statuses map[string]RemoteStorage) {
+func (c *Cluster) heedSystem(ctx context.Context, statuses map[string]codec.RemoteStorage) {
 	enabled := false
 	for _, status := range statuses {
-		enabled = enabled || status == RemoteStorageEnabled
+		enabled = enabled || status == codec.RemoteStorageEnabled
 	}
 	if !enabled {
 		return
@@ -339,12 +304,12 @@ func (c *Cluster) heedSystem(ctx context.Context, statuses map[string]RemoteStor
 	ctx, cancel := context.WithTimeout(ctx, systemPatience)
 	defer cancel()
 	got, _ := c.system.Load(ctx, []struct{}{{}}) // goes on, for the next time, when it is not there yet
-	if got[struct{}{}] != RemoteStorageDisabled {
+	if got[struct{}{}] != codec.RemoteStorageDisabled {
 		return
 	}
 	for topic, status := range statuses {
-		if status == RemoteStorageEnabled {
-			statuses[topic] = RemoteStorageDisabled
+		if status == codec.RemoteStorageEnabled {
+			statuses[topic] = codec.RemoteStorageDisabled
 		}
 	}
 }
@@ -352,10 +317,10 @@ func (c *Cluster) heedSystem(ctx context.Context, statuses map[string]RemoteStor
 // loadRemoteStorageSystem is the LoadFunc of Cluster.system: it asks one broker
 // after the other until one has tiered storage on, nearly always the first. It is
 // disabled only when all brokers have said so.
-func (c *Cluster) loadRemoteStorageSystem(ctx context.Context, keys []struct{}) map[struct{}]cache.Loaded[RemoteStorage] {
+func (c *Cluster) loadRemoteStorageSystem(ctx context.Context, keys []struct{}) map[struct{}]cache.Loaded[codec.RemoteStorage] {
 	_ = c.refresh(ctx) // without a list there is nobody to ask: unknown
 	nodes := c.nodes.Snapshot()
-	status, ttl := RemoteStorageUnknown, c.opts.UnknownTTL
+	status, ttl := codec.RemoteStorageUnknown, c.opts.UnknownTTL
 	said := 0 // nodes that have it off
 	for _, node := range nodes {
 		got, why, err := brokerRemoteStorage(ctx, c.client.Broker(int(node.NodeID)), node.NodeID)
@@ -363,41 +328,41 @@ func (c *Cluster) loadRemoteStorageSystem(ctx context.Context, keys []struct{}) 
 			ttl = systemTTL // all would say so, and will again
 			break
 		}
-		if got == RemoteStorageEnabled {
+		if got == codec.RemoteStorageEnabled {
 			status, ttl = got, systemTTL
 			break
 		}
-		if got == RemoteStorageDisabled {
+		if got == codec.RemoteStorageDisabled {
 			said++
 		}
 		c.opts.Logger.Debug("broker's tiered storage", "node", node.NodeID, remoteStorageSystemEnable, got, "error", err)
 	}
 	if said > 0 && said == len(nodes) {
-		status, ttl = RemoteStorageDisabled, systemTTL
+		status, ttl = codec.RemoteStorageDisabled, systemTTL
 	}
-	return map[struct{}]cache.Loaded[RemoteStorage]{keys[0]: {Value: status, TTL: ttl}}
+	return map[struct{}]cache.Loaded[codec.RemoteStorage]{keys[0]: {Value: status, TTL: ttl}}
 }
 
 // brokerRemoteStorage asks a broker for its own remote.log.storage.system.enable,
 // which needs DESCRIBE_CONFIGS on the cluster.
-func brokerRemoteStorage(ctx context.Context, broker requester, nodeID int32) (RemoteStorage, unknownReason, error) {
+func brokerRemoteStorage(ctx context.Context, broker requester, nodeID int32) (codec.RemoteStorage, unknownReason, error) {
 	name := strconv.Itoa(int(nodeID))
 	answers, err := describeConfigs(ctx, broker, kmsg.ConfigResourceTypeBroker, []string{name}, []string{remoteStorageSystemEnable})
 	if err != nil {
-		return RemoteStorageUnknown, requestFailure(err), err
+		return codec.RemoteStorageUnknown, requestFailure(err), err
 	}
 	answer, ok := answers[name]
 	if !ok {
-		return RemoteStorageUnknown, reasonAbsent, errors.New("the DescribeConfigs answer leaves the broker out")
+		return codec.RemoteStorageUnknown, reasonAbsent, errors.New("the DescribeConfigs answer leaves the broker out")
 	}
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
-		return RemoteStorageUnknown, errorReason(err), err
+		return codec.RemoteStorageUnknown, errorReason(err), err
 	}
 	return booleanConfig(answer, remoteStorageSystemEnable)
 }
 
 // countStatuses counts a lookup and says once in a while what stands in its way.
-func (c *Cluster) countStatuses(statuses map[string]RemoteStorage, failures []failedStatus) {
+func (c *Cluster) countStatuses(statuses map[string]codec.RemoteStorage, failures []failedStatus) {
 	for _, status := range statuses {
 		c.metrics.statuses.WithLabelValues(status.String()).Inc()
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"tiergate/codec"
 )
 
 func wantStatuses(t *testing.T, got, want map[string]bool) {
@@ -188,13 +190,13 @@ func TestManyTopicsInFewRequests(t *testing.T) {
 }
 
 // wantResolved resolves one topic: "enabled", "disabled" or "unknown".
-func wantResolved(t *testing.T, c *Cluster, topic string, want RemoteStorage) {
+func wantResolved(t *testing.T, c *Cluster, topic string, want codec.RemoteStorage) {
 	t.Helper()
-	got := RemoteStorageUnknown
+	got := codec.RemoteStorageUnknown
 	if enabled, known := c.ResolveRemoteStorage(testContext(t), []string{topic})[topic]; known && enabled {
-		got = RemoteStorageEnabled
+		got = codec.RemoteStorageEnabled
 	} else if known {
-		got = RemoteStorageDisabled
+		got = codec.RemoteStorageDisabled
 	}
 	if got != want {
 		t.Fatalf("%s is %v, want %v", topic, got, want)
@@ -208,7 +210,7 @@ func TestStatusFollowsTheTopic(t *testing.T) {
 	k.system("true", "true", "true")
 	clock := newClock()
 	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, clock.now)
-	enabled, disabled, unknown := RemoteStorageEnabled, RemoteStorageDisabled, RemoteStorageUnknown
+	enabled, disabled, unknown := codec.RemoteStorageEnabled, codec.RemoteStorageDisabled, codec.RemoteStorageUnknown
 	deleted := func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -217,7 +219,7 @@ func TestStatusFollowsTheTopic(t *testing.T) {
 	was := unknown
 	for i, step := range []struct {
 		change func()
-		want   RemoteStorage
+		want   codec.RemoteStorage
 	}{
 		{deleted, unknown}, // a broker that does not know the topic yet
 		{func() { k.tiered("t") }, enabled},
@@ -258,7 +260,7 @@ func TestStatusAgesFromWhenItWasAskedFor(t *testing.T) {
 	wantCached(t, c, "t", true, true)
 	clock.pass(1)
 	wantCached(t, c, "t", false, false)
-	wantResolved(t, c, "t", RemoteStorageDisabled)
+	wantResolved(t, c, "t", codec.RemoteStorageDisabled)
 }
 
 // What a -5 with an offset proved answers nothing where a lookup tells the status, since
@@ -269,9 +271,9 @@ func TestProofsYieldToLookups(t *testing.T) {
 	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, newClock().now)
 	c.ObserveRemoteStorage([]string{"a"})
 	wantCached(t, c, "a", false, false)
-	wantResolved(t, c, "a", RemoteStorageDisabled)
+	wantResolved(t, c, "a", codec.RemoteStorageDisabled)
 	c.ObserveRemoteStorage([]string{"a"})
-	wantResolved(t, c, "a", RemoteStorageDisabled)
+	wantResolved(t, c, "a", codec.RemoteStorageDisabled)
 }
 
 // Where no lookup tells a status the last known one is used, for 15 seconds, whether a
@@ -282,7 +284,7 @@ func TestLastKnownStatus(t *testing.T) {
 	k.tiered("looked-up")
 	clock, registry := newClock(), prometheus.NewRegistry()
 	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs(), TieredTopics: []string{"listed"}, Registerer: registry}, clock.now)
-	wantResolved(t, c, "looked-up", RemoteStorageEnabled)
+	wantResolved(t, c, "looked-up", codec.RemoteStorageEnabled)
 	c.ObserveRemoteStorage([]string{"proved", "listed", "__consumer_offsets"})
 	if n := c.lastKnown.Len(); n != 2 {
 		t.Fatalf("%d topics remembered, want 2: what is settled without asking is not kept", n)
@@ -292,12 +294,12 @@ func TestLastKnownStatus(t *testing.T) {
 	k.mu.Unlock()
 	for _, step := range []struct {
 		pass   time.Duration
-		proved RemoteStorage
-		lookup RemoteStorage
+		proved codec.RemoteStorage
+		lookup codec.RemoteStorage
 	}{
-		{time.Second, RemoteStorageEnabled, RemoteStorageEnabled},
-		{14*time.Second - 1, RemoteStorageEnabled, RemoteStorageEnabled},
-		{1, RemoteStorageUnknown, RemoteStorageUnknown},
+		{time.Second, codec.RemoteStorageEnabled, codec.RemoteStorageEnabled},
+		{14*time.Second - 1, codec.RemoteStorageEnabled, codec.RemoteStorageEnabled},
+		{1, codec.RemoteStorageUnknown, codec.RemoteStorageUnknown},
 	} {
 		clock.pass(step.pass)
 		wantResolved(t, c, "proved", step.proved)
@@ -310,17 +312,17 @@ func TestLastKnownStatus(t *testing.T) {
 	k.errs["looked-up"] = nil
 	k.mu.Unlock()
 	clock.pass(5 * time.Second) // UnknownTTL
-	wantResolved(t, c, "looked-up", RemoteStorageEnabled)
+	wantResolved(t, c, "looked-up", codec.RemoteStorageEnabled)
 	k.mu.Lock()
 	delete(k.topics, "looked-up")
 	k.mu.Unlock()
 	clock.pass(time.Second)
-	wantResolved(t, c, "looked-up", RemoteStorageUnknown)
+	wantResolved(t, c, "looked-up", codec.RemoteStorageUnknown)
 	k.mu.Lock()
 	k.errs["looked-up"] = kerr.UnknownServerError
 	k.mu.Unlock()
 	clock.pass(time.Second)
-	wantResolved(t, c, "looked-up", RemoteStorageUnknown)
+	wantResolved(t, c, "looked-up", codec.RemoteStorageUnknown)
 }
 
 // A broker that hangs does not hold -6 for topics with a last known status; others wait
@@ -331,14 +333,14 @@ func TestHungBrokerDoesNotHoldKnownTopics(t *testing.T) {
 	k.tiered("known", "new")
 	clock := newClock()
 	c := newTestCluster(t, Options{BootstrapServers: k.ListenAddrs()}, clock.now)
-	wantResolved(t, c, "known", RemoteStorageEnabled)
+	wantResolved(t, c, "known", codec.RemoteStorageEnabled)
 	<-k.arrived
 	clock.pass(time.Second)
 	hold := make(chan struct{})
 	k.mu.Lock()
 	k.hold = hold
 	k.mu.Unlock()
-	wantResolved(t, c, "known", RemoteStorageEnabled)
+	wantResolved(t, c, "known", codec.RemoteStorageEnabled)
 	<-k.arrived // it was asked for, and is not answered yet
 	got := make(chan map[string]bool, 1)
 	ctx := testContext(t)

@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/authority"
 )
 
@@ -82,7 +83,7 @@ func TestServiceClientWithTLSAndSASL(t *testing.T) {
 				t.Errorf("statuses %v, want orders tiered", got)
 			}
 			for _, row := range c.Capabilities(testContext(t)) {
-				if row.Err != nil || row.RemoteStorage != RemoteStorageEnabled {
+				if row.Err != nil || row.RemoteStorage != codec.RemoteStorageEnabled {
 					t.Errorf("capability %+v, want an answer and tiered storage", row)
 				}
 			}

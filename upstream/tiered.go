@@ -14,11 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tiergate/cache/tiered"
+	"tiergate/codec"
 )
-
-// remoteLogMetadata is the topic that the default RemoteLogMetadataManager writes
-// (TopicBasedRemoteLogMetadataManagerConfig.REMOTE_LOG_METADATA_TOPIC_NAME).
-const remoteLogMetadata = "__remote_log_metadata"
 
 const (
 	// verifyEvery is the time between two comparisons of the reader's position with the
@@ -108,7 +105,7 @@ type tieredSource struct {
 func newTieredReader(c *Cluster) *tieredReader {
 	r := &tieredReader{
 		cluster: c, kick: make(chan struct{}, 1), progress: make(chan struct{}),
-		failed: errors.New("the topic " + remoteLogMetadata + " has not been read yet"),
+		failed: errors.New("the topic " + codec.RemoteLogMetadata + " has not been read yet"),
 	}
 	r.metrics = newTieredMetrics(r)
 	return r
@@ -149,7 +146,7 @@ func (r *tieredReader) ended(err error) (complete bool) {
 	r.mu.Unlock()
 	r.metrics.restarts.Inc()
 	if !repeated {
-		r.cluster.opts.Logger.Warn("tiered offsets are not known; -5 and -6 are answered with -1 in front of brokers without -5; trying again", "topic", remoteLogMetadata, "error", err)
+		r.cluster.opts.Logger.Warn("tiered offsets are not known; -5 and -6 are answered with -1 in front of brokers without -5; trying again", "topic", codec.RemoteLogMetadata, "error", err)
 	}
 	return complete
 }
@@ -189,9 +186,9 @@ func (r *tieredReader) stale(now time.Time) error {
 		switch {
 		case s.isFresh(now):
 		case s.fresh.IsZero():
-			return fmt.Errorf("partition %d of %s is not read to its end: offset %d of %d", i, remoteLogMetadata, r.index.Position(int32(i)), s.end)
+			return fmt.Errorf("partition %d of %s is not read to its end: offset %d of %d", i, codec.RemoteLogMetadata, r.index.Position(int32(i)), s.end)
 		default:
-			return fmt.Errorf("the end of partition %d of %s was not seen for %v", i, remoteLogMetadata, now.Sub(s.fresh).Round(time.Second))
+			return fmt.Errorf("the end of partition %d of %s was not seen for %v", i, codec.RemoteLogMetadata, now.Sub(s.fresh).Round(time.Second))
 		}
 	}
 	return nil
@@ -279,7 +276,7 @@ func (r *tieredReader) open(ctx context.Context, client *kgo.Client) (metadataTo
 	if err != nil {
 		return topic, err
 	}
-	starts, err := topic.offsets(ctx, client, timestampEarliest)
+	starts, err := topic.offsets(ctx, client, codec.EarliestTimestamp)
 	if err != nil {
 		return topic, err
 	}
@@ -288,11 +285,11 @@ func (r *tieredReader) open(ctx context.Context, client *kgo.Client) (metadataTo
 	for i := range int32(topic.partitions) { //nolint:gosec // as Kafka counts partitions
 		start, ok := starts[i]
 		if !ok {
-			return topic, fmt.Errorf("partition %d of %s: no start offset from its leader", i, remoteLogMetadata)
+			return topic, fmt.Errorf("partition %d of %s: no start offset from its leader", i, codec.RemoteLogMetadata)
 		}
 		if start > 0 {
 			index.Fail(i, fmt.Errorf("the topic begins at offset %d: a finite retention (remote.log.metadata.topic.retention.ms) has removed records", start))
-			r.cluster.opts.Logger.Warn("tiered offsets are not known for good", "topic", remoteLogMetadata, "partition", i, "error", index.Fault(i))
+			r.cluster.opts.Logger.Warn("tiered offsets are not known for good", "topic", codec.RemoteLogMetadata, "partition", i, "error", index.Fault(i))
 		}
 		index.Seek(i, start)
 		from[i] = kgo.NewOffset().At(start)
@@ -300,7 +297,7 @@ func (r *tieredReader) open(ctx context.Context, client *kgo.Client) (metadataTo
 	r.mu.Lock()
 	r.index, r.sources, r.complete = index, make([]tieredSource, topic.partitions), false
 	r.mu.Unlock()
-	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{remoteLogMetadata: from})
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{codec.RemoteLogMetadata: from})
 	return topic, nil
 }
 
@@ -337,7 +334,7 @@ func (r *tieredReader) apply(source int32, records []*kgo.Record) {
 	r.mu.Unlock()
 	if before == nil && fault != nil {
 		r.cluster.opts.Logger.Warn("a record cannot be read: tiered offsets of the partitions that it may concern are not known",
-			"topic", remoteLogMetadata, "partition", source, "error", fault)
+			"topic", codec.RemoteLogMetadata, "partition", source, "error", fault)
 	}
 }
 
@@ -355,7 +352,7 @@ func (r *tieredReader) check(source int32) {
 	}
 	r.complete, r.logged = true, ""
 	n := r.index.Counts()
-	r.cluster.opts.Logger.Info("tiered offsets are known", "topic", remoteLogMetadata, "records", n.Records, "partitions", n.Partitions, "unknown", n.Unknown)
+	r.cluster.opts.Logger.Info("tiered offsets are known", "topic", codec.RemoteLogMetadata, "records", n.Records, "partitions", n.Partitions, "unknown", n.Unknown)
 }
 
 // verify asks for the ends of the topic's partitions every second, and when await wants
@@ -387,7 +384,7 @@ func (r *tieredReader) verifyOnce(ctx context.Context, client *kgo.Client, topic
 	if err != nil {
 		return nil
 	}
-	ends, err := topic.offsets(ctx, client, timestampLatest)
+	ends, err := topic.offsets(ctx, client, codec.LatestTimestamp)
 	if err != nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tiergate/cache/tiered"
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -21,7 +22,7 @@ import (
 // partitions with four epochs each, from the start of the topic to its end.
 func BenchmarkReadMetadataTopic(b *testing.B) {
 	const segments, partitions = 250_000, 2_500
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(50, remoteLogMetadata))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(50, codec.RemoteLogMetadata))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func fillMetadataTopic(b *testing.B, cluster *kfake.Cluster, segments, partition
 		s.Epochs = []tierlog.EpochStart{{Epoch: int32(round / 25), Offset: s.Start}}
 		for _, state := range []int8{tierlog.CopySegmentStarted, tierlog.CopySegmentFinished} {
 			client.Produce(b.Context(), &kgo.Record{
-				Topic: remoteLogMetadata, Partition: tiered.MetadataPartition(s.TopicID, s.Partition, 50), Value: tierlog.RemoteEvent{Segment: s, State: state}.Value(),
+				Topic: codec.RemoteLogMetadata, Partition: tiered.MetadataPartition(s.TopicID, s.Partition, 50), Value: tierlog.RemoteEvent{Segment: s, State: state}.Value(),
 			}, func(_ *kgo.Record, err error) {
 				if err != nil {
 					b.Error(err)

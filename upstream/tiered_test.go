@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/cache/tiered"
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -45,7 +46,7 @@ func newMetadataLog(t *testing.T, opts ...kfake.Opt) *metadataLog {
 	return &metadataLog{cluster, client}
 }
 
-func withTopic() kfake.Opt { return kfake.SeedTopics(metadataPartitions, remoteLogMetadata) }
+func withTopic() kfake.Opt { return kfake.SeedTopics(metadataPartitions, codec.RemoteLogMetadata) }
 
 // write writes what becomes of a segment, and waits until it is written.
 func (m *metadataLog) write(t *testing.T, s tierlog.RemoteSegment, states ...int8) {
@@ -57,7 +58,7 @@ func (m *metadataLog) write(t *testing.T, s tierlog.RemoteSegment, states ...int
 
 func (m *metadataLog) raw(t *testing.T, partition int32, value []byte) {
 	t.Helper()
-	r := &kgo.Record{Topic: remoteLogMetadata, Partition: partition, Value: value}
+	r := &kgo.Record{Topic: codec.RemoteLogMetadata, Partition: partition, Value: value}
 	if err := m.client.ProduceSync(testContext(t), r).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestTieredOffsetsWithoutTheTopicOrTheRightToReadIt(t *testing.T) {
 		t.Errorf("await: %v, want that its context ended", err)
 	}
 	// The topic appears; then the right to read it is withdrawn, and granted again.
-	if _, err := kadm.NewClient(m.client).CreateTopic(testContext(t), metadataPartitions, 1, nil, remoteLogMetadata); err != nil {
+	if _, err := kadm.NewClient(m.client).CreateTopic(testContext(t), metadataPartitions, 1, nil, codec.RemoteLogMetadata); err != nil {
 		t.Fatal(err)
 	}
 	if got := shown(t, c, 1); got != "" {
@@ -207,10 +208,10 @@ func TestTieredOffsetsOfATopicThatIsCreatedAnew(t *testing.T) {
 		t.Fatalf("got %q, want 0 9", got)
 	}
 	admin := kadm.NewClient(m.client)
-	if _, err := admin.DeleteTopic(testContext(t), remoteLogMetadata); err != nil {
+	if _, err := admin.DeleteTopic(testContext(t), codec.RemoteLogMetadata); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CreateTopic(testContext(t), metadataPartitions, 1, nil, remoteLogMetadata); err != nil {
+	if _, err := admin.CreateTopic(testContext(t), metadataPartitions, 1, nil, codec.RemoteLogMetadata); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "nothing known of the old topic", func() bool { return now(c, 1) == "" })
@@ -222,7 +223,7 @@ func TestTieredOffsetsOfRecordsThatWereRemoved(t *testing.T) {
 	m.write(t, uploaded(1, 9), tierlog.CopySegmentStarted, tierlog.CopySegmentFinished)
 	home := tiered.MetadataPartition(tiered.UUID{1}, 0, metadataPartitions)
 	to := kadm.Offsets{}
-	to.Add(kadm.Offset{Topic: remoteLogMetadata, Partition: home, At: 1})
+	to.Add(kadm.Offset{Topic: codec.RemoteLogMetadata, Partition: home, At: 1})
 	if _, err := kadm.NewClient(m.client).DeleteRecords(testContext(t), to); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +316,7 @@ func TestTieredOffsetsOverLeadersThatMoveAndConnectionsThatBreak(t *testing.T) {
 			t.Fatalf("round %d: got %q, want %q", round, got, want)
 		}
 		for p := range int32(metadataPartitions) {
-			if err := m.MoveTopicPartition(remoteLogMetadata, p, (p+int32(round))%3); err != nil {
+			if err := m.MoveTopicPartition(codec.RemoteLogMetadata, p, (p+int32(round))%3); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -376,7 +377,7 @@ func TestCheckTieredOffsets(t *testing.T) {
 	short.write(t, uploaded(1, 9), tierlog.CopySegmentStarted, tierlog.CopySegmentFinished)
 	home := tiered.MetadataPartition(tiered.UUID{1}, 0, metadataPartitions)
 	to := kadm.Offsets{}
-	to.Add(kadm.Offset{Topic: remoteLogMetadata, Partition: home, At: 1})
+	to.Add(kadm.Offset{Topic: codec.RemoteLogMetadata, Partition: home, At: 1})
 	if _, err := kadm.NewClient(short.client).DeleteRecords(testContext(t), to); err != nil {
 		t.Fatal(err)
 	}

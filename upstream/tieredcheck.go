@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tiergate/codec"
 )
 
 const (
@@ -34,7 +36,7 @@ func (c *Cluster) CheckTieredOffsets(ctx context.Context) []error {
 	for _, node := range c.nodes.Snapshot() {
 		if class, ok := c.metadataManager(ctx, node.NodeID); ok && class != defaultManager {
 			faults = append(faults, fmt.Errorf("node %d has %s=%s: what is uploaded is not in the topic %s; only %s writes it",
-				node.NodeID, metadataManagerClass, class, remoteLogMetadata, defaultManager))
+				node.NodeID, metadataManagerClass, class, codec.RemoteLogMetadata, defaultManager))
 		}
 	}
 	if len(faults) > 0 {
@@ -83,7 +85,7 @@ func (r *tieredReader) faults() []error {
 	var faults []error
 	for i := range r.sources {
 		if err := r.index.Fault(int32(i)); err != nil {
-			faults = append(faults, fmt.Errorf("partition %d of %s: %w", i, remoteLogMetadata, err))
+			faults = append(faults, fmt.Errorf("partition %d of %s: %w", i, codec.RemoteLogMetadata, err))
 		}
 	}
 	return faults
@@ -93,11 +95,11 @@ func (r *tieredReader) faults() []error {
 func (c *Cluster) explainTiered(err error) error {
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		return fmt.Errorf("there is no topic %s: tiered storage is off in the brokers, or another RemoteLogMetadataManager is in use", remoteLogMetadata)
+		return fmt.Errorf("there is no topic %s: tiered storage is off in the brokers, or another RemoteLogMetadataManager is in use", codec.RemoteLogMetadata)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		return fmt.Errorf("%s may not be read: grant READ on it to the service client (client id %s)", remoteLogMetadata, c.opts.ClientID)
+		return fmt.Errorf("%s may not be read: grant READ on it to the service client (client id %s)", codec.RemoteLogMetadata, c.opts.ClientID)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s was not read to its end within %v", remoteLogMetadata, checkPatience)
+		return fmt.Errorf("%s was not read to its end within %v", codec.RemoteLogMetadata, checkPatience)
 	}
-	return fmt.Errorf("%s cannot be read: %w", remoteLogMetadata, err)
+	return fmt.Errorf("%s cannot be read: %w", codec.RemoteLogMetadata, err)
 }

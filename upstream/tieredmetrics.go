@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"tiergate/cache/tiered"
+	"tiergate/codec"
 )
 
 // tieredMetrics are those of a tieredReader. It is a hook of the reader's client.
@@ -33,14 +34,14 @@ func newTieredMetrics(r *tieredReader) *tieredMetrics {
 	}
 	return &tieredMetrics{
 		reader:         r,
-		connects:       counter("reader_connects_total", "Connections that the reader of "+remoteLogMetadata+" opened."),
-		restarts:       counter("reader_restarts_total", "How often the reader had to begin again from the start of "+remoteLogMetadata+"."),
-		recordsDesc:    desc("records_total", "Records read from "+remoteLogMetadata+"."),
+		connects:       counter("reader_connects_total", "Connections that the reader of "+codec.RemoteLogMetadata+" opened."),
+		restarts:       counter("reader_restarts_total", "How often the reader had to begin again from the start of "+codec.RemoteLogMetadata+"."),
+		recordsDesc:    desc("records_total", "Records read from "+codec.RemoteLogMetadata+"."),
 		evictionsDesc:  desc("evictions_total", "Segments whose upload was under way that had to be forgotten, which makes their partition unknown for a while."),
-		lagDesc:        desc("lag_records", "Records of "+remoteLogMetadata+" that are not read yet."),
+		lagDesc:        desc("lag_records", "Records of "+codec.RemoteLogMetadata+" that are not read yet."),
 		partitionsDesc: desc("partitions", "Partitions with tiered segments, by whether their highest tiered offset is known.", "state"),
 		inFlightDesc:   desc("in_flight_segments", "Segments whose upload has begun and not ended."),
-		readyDesc:      desc("ready", "1 while tiered offsets are known: "+remoteLogMetadata+" is read to its end, as it was at most 5 s ago."),
+		readyDesc:      desc("ready", "1 while tiered offsets are known: "+codec.RemoteLogMetadata+" is read to its end, as it was at most 5 s ago."),
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tiergate/cmd/tiergate/certs"
+	"tiergate/codec"
 	"tiergate/config"
 	"tiergate/rewrite"
 	"tiergate/upstream"
@@ -126,8 +127,8 @@ func askBrokers(ctx context.Context, cfg *config.Config, of cluster) brokers {
 // __remote_log_metadata.
 func (b brokers) readsMetadataTopic() bool {
 	return slices.ContainsFunc(b.rows(), func(r brokerRow) bool {
-		who, _ := verdict(r.Capability, b.EarliestPendingUpload)
-		return who == answersSynthesised && r.ListOffsetsMax == listOffsetsLocal
+		who, _ := answererOf(r.Capability, b.EarliestPendingUpload)
+		return who == answersSynthesised && r.Versions.ListOffsets.Highest == codec.ListOffsetsLocal
 	})
 }
 
@@ -153,39 +154,47 @@ const (
 	answersUnknown     answerer = "unreachable"
 )
 
-// Versions that the verdict hangs on; the session decides by the same ones.
-const (
-	listOffsetsPendingUpload = 11 // KIP-1023: -6
-	listOffsetsTiered        = 9  // KIP-1005: -5
-	listOffsetsLocal         = 8  // KIP-405: -4
-	offsetForLeaderEpochUsed = 4
-)
-
-// verdict says who answers -6 at a broker, and why.
-func verdict(c upstream.Capability, mode config.PendingUpload) (answerer, string) {
-	switch {
-	case c.Err != nil:
+// answererOf says who answers -6 at a broker, by the function that sessions decide by, and
+// why.
+func answererOf(c upstream.Capability, mode config.PendingUpload) (who answerer, why string) {
+	if c.Err != nil {
 		return answersUnknown, c.Err.Error()
-	case mode == config.PendingUploadOff && c.ListOffsetsMax < listOffsetsPendingUpload:
-		return answersOff, "earliest_pending_upload is off, and the broker does not know -6"
-	case c.ListOffsetsMax >= listOffsetsPendingUpload && mode != config.PendingUploadAlways:
-		return answersNative, "the broker knows -6 itself; tiergate touches nothing"
-	case c.ListOffsetsMax < 0:
-		return answersNobody, "it does not offer ListOffsets at all: is it a Kafka broker?"
-	case c.ListOffsetsMax < listOffsetsLocal:
-		return answersNobody, fmt.Sprintf("its ListOffsets ends at version %d: it is older than tiered storage (Kafka 3.6)", c.ListOffsetsMax)
-	case c.ListOffsetsMax < listOffsetsTiered && mode != config.PendingUploadMetadataTopic:
-		return answersNobody, fmt.Sprintf("its ListOffsets ends at version %d (Kafka 3.6 to 3.8): it does not know -5 (latest tiered offset), "+
-			"from which -6 is made; Kafka 3.9 is the first that does. With earliest_pending_upload: metadata_topic tiergate makes both "+
-			"from the topic __remote_log_metadata", c.ListOffsetsMax)
-	case c.OffsetForLeaderEpochMax < offsetForLeaderEpochUsed:
-		return answersNobody, "it does not offer OffsetForLeaderEpoch version 4, which tells the epoch of the answer"
-	case c.ListOffsetsMax < listOffsetsTiered:
-		return answersSynthesised, fmt.Sprintf("its ListOffsets ends at version %d; tiergate makes -5 and -6 from the topic __remote_log_metadata", c.ListOffsetsMax)
-	case c.ListOffsetsMax >= listOffsetsPendingUpload:
+	}
+	rules := rewrite.Rules{PendingUpload: pendingUpload(mode)}
+	if mode == config.PendingUploadMetadataTopic {
+		rules.Uploads = uploads{}
+	}
+	support, highest := rules.SupportOf(c.Versions), c.Versions.ListOffsets.Highest
+	switch {
+	case support == rewrite.SupportNative && rules.Synthesises(support):
 		return answersSynthesised, "earliest_pending_upload is always; the broker knows -6 itself"
+	case support == rewrite.SupportNative:
+		return answersNative, "the broker knows -6 itself; tiergate touches nothing"
+	case mode == config.PendingUploadOff:
+		return answersOff, "earliest_pending_upload is off, and the broker does not know -6"
+	case support == rewrite.SupportMetadataTopic:
+		return answersSynthesised, fmt.Sprintf("its ListOffsets ends at version %d; tiergate makes -5 and -6 from the topic __remote_log_metadata", highest)
+	case support == rewrite.SupportSynthesised:
+		return answersSynthesised, fmt.Sprintf("its ListOffsets ends at version %d; tiergate asks it for -4, -2, -5 and -1", highest)
+	}
+	return answersNobody, lacking(c.Versions, mode)
+}
+
+// lacking says what a broker without an answer to -6 has not.
+func lacking(b codec.BrokerVersions, mode config.PendingUpload) string {
+	switch {
+	case b.ListOffsets.Highest < 0:
+		return "it does not offer ListOffsets at all: is it a Kafka broker?"
+	case b.ListOffsets.Highest < codec.ListOffsetsLocal:
+		return fmt.Sprintf("its ListOffsets ends at version %d: it is older than tiered storage (Kafka 3.6)", b.ListOffsets.Highest)
+	case b.ListOffsets.Highest < codec.ListOffsetsTiered && mode != config.PendingUploadMetadataTopic:
+		return fmt.Sprintf("its ListOffsets ends at version %d (Kafka 3.6 to 3.8): it does not know -5 (latest tiered offset), "+
+			"from which -6 is made; Kafka 3.9 is the first that does. With earliest_pending_upload: metadata_topic tiergate makes both "+
+			"from the topic __remote_log_metadata", b.ListOffsets.Highest)
+	case !b.OffsetForLeaderEpoch.Has(codec.OffsetForLeaderEpochLookup):
+		return "it does not offer OffsetForLeaderEpoch version 4, which tells the epoch of the answer"
 	default:
-		return answersSynthesised, fmt.Sprintf("its ListOffsets ends at version %d; tiergate asks it for -4, -2, -5 and -1", c.ListOffsetsMax)
+		return "it does not offer Metadata version 12, which tells the ids of topics"
 	}
 }
 
@@ -280,12 +289,12 @@ func (b brokers) named(lines []string) []string {
 func (b brokers) lines() [][]string {
 	var lines [][]string
 	for _, r := range b.rows() {
-		who, why := verdict(r.Capability, b.EarliestPendingUpload)
+		who, why := answererOf(r.Capability, b.EarliestPendingUpload)
 		if who == answersNobody || who == answersUnknown {
 			why = "see below"
 		}
 		lines = append(lines, []string{
-			string(b.Name), nodeID(r.Capability), r.Address(), strings.Join(r.told, ", "), release(r.Release, r.ListOffsetsMax), upTo(r.ListOffsetsMax),
+			string(b.Name), nodeID(r.Capability), r.Address(), strings.Join(r.told, ", "), release(r.Release, r.Versions.ListOffsets.Highest), upTo(r.Versions.ListOffsets.Highest),
 			tieredStorage(r.Capability), string(who), why,
 		})
 	}
@@ -349,13 +358,13 @@ func release(guess string, listOffsetsMax int16) string {
 		return m[1] + m[2]
 	}
 	switch {
-	case listOffsetsMax >= listOffsetsPendingUpload:
+	case listOffsetsMax >= codec.ListOffsetsPendingUpload:
 		return "4.2 or later"
 	case listOffsetsMax == 10:
 		return "4.0 or 4.1"
-	case listOffsetsMax == listOffsetsTiered:
+	case listOffsetsMax == codec.ListOffsetsTiered:
 		return "3.9"
-	case listOffsetsMax == listOffsetsLocal:
+	case listOffsetsMax == codec.ListOffsetsLocal:
 		return "3.6 to 3.8"
 	case listOffsetsMax >= 0:
 		return "before 3.6"
@@ -375,11 +384,11 @@ func tieredStorage(c upstream.Capability) string {
 		return "-"
 	}
 	switch c.RemoteStorage {
-	case upstream.RemoteStorageEnabled:
+	case codec.RemoteStorageEnabled:
 		return "on"
-	case upstream.RemoteStorageDisabled:
+	case codec.RemoteStorageDisabled:
 		return "off"
-	case upstream.RemoteStorageUnknown:
+	case codec.RemoteStorageUnknown:
 	}
 	return "unknown"
 }
@@ -410,7 +419,7 @@ func (b brokers) problems() []string {
 	named := map[string]string{}
 	for _, r := range b.rows() {
 		name := brokerName(r.Capability)
-		switch who, why := verdict(r.Capability, b.EarliestPendingUpload); who {
+		switch who, why := answererOf(r.Capability, b.EarliestPendingUpload); who {
 		case answersUnknown:
 			list = append(list, fmt.Sprintf("%s does not answer: %s", name, why))
 		case answersNobody:
@@ -500,15 +509,15 @@ func widerRange(l config.Listener, ids []int32) string {
 
 func (b brokers) notes() []string {
 	var list []string
-	verdicts := map[answerer]bool{}
+	answerers := map[answerer]bool{}
 	for _, r := range b.rows() {
-		who, _ := verdict(r.Capability, b.EarliestPendingUpload)
-		verdicts[who] = true
+		who, _ := answererOf(r.Capability, b.EarliestPendingUpload)
+		answerers[who] = true
 		switch name := brokerName(r.Capability); {
 		case r.Err != nil:
-		case r.RemoteStorage == upstream.RemoteStorageDisabled:
+		case r.RemoteStorage == codec.RemoteStorageDisabled:
 			list = append(list, name+" has remote.log.storage.system.enable=false: no topic is tiered there, and -6 is answered with -1")
-		case r.RemoteStorage == upstream.RemoteStorageUnknown && r.NodeID >= 0:
+		case r.RemoteStorage == codec.RemoteStorageUnknown && r.NodeID >= 0:
 			list = append(list, fmt.Sprintf("%s does not say whether tiered storage is on: %v", name, r.RemoteStorageErr))
 		}
 	}
@@ -520,7 +529,7 @@ func (b brokers) notes() []string {
 			list = append(list, text)
 		}
 	}
-	if verdicts[answersNative] && verdicts[answersSynthesised] {
+	if answerers[answersNative] && answerers[answersSynthesised] {
 		list = append(list, "some brokers know -6 and some do not, as during a rolling upgrade; tiergate decides on each connection")
 	}
 	return list

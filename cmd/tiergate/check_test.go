@@ -15,22 +15,30 @@ import (
 	"strings"
 	"testing"
 
+	"tiergate/codec"
 	"tiergate/config"
 	"tiergate/upstream"
 )
 
-// broker returns a capability of a healthy broker at kafka-NODE:9092.
-func broker(nodeID int32, listOffsets int16) upstream.Capability {
-	return upstream.Capability{
-		NodeID: nodeID, Host: fmt.Sprintf("kafka-%d", nodeID), Port: 9092, ListOffsetsMax: listOffsets, OffsetForLeaderEpochMax: 4,
-		RemoteStorage: upstream.RemoteStorageEnabled,
+// versions are those of a broker with these highest ones.
+func versions(listOffsets, epochs, metadata int16) codec.BrokerVersions {
+	return codec.BrokerVersions{
+		ListOffsets: codec.VersionRange{Highest: listOffsets}, OffsetForLeaderEpoch: codec.VersionRange{Highest: epochs}, Metadata: codec.VersionRange{Highest: metadata},
 	}
 }
 
-func TestVerdict(t *testing.T) {
+// broker returns a capability of a healthy broker at kafka-NODE:9092.
+func broker(nodeID int32, listOffsets int16) upstream.Capability {
+	return upstream.Capability{
+		NodeID: nodeID, Host: fmt.Sprintf("kafka-%d", nodeID), Port: 9092, Versions: versions(listOffsets, 4, 12),
+		RemoteStorage: codec.RemoteStorageEnabled,
+	}
+}
+
+func TestAnswererOf(t *testing.T) {
 	f := func(c upstream.Capability, mode config.PendingUpload, want string) {
 		t.Helper()
-		who, why := verdict(c, mode)
+		who, why := answererOf(c, mode)
 		if got := string(who) + ": " + why; got != want {
 			t.Errorf("%+v, %s:\ngot  %s\nwant %s", c, mode, got, want)
 		}
@@ -38,7 +46,9 @@ func TestVerdict(t *testing.T) {
 	down := broker(1, -1)
 	down.Err = errors.New("connection refused")
 	noEpochs := broker(1, 10)
-	noEpochs.OffsetForLeaderEpochMax = 3
+	noEpochs.Versions = versions(10, 3, 12)
+	noTopicIDs := broker(1, 8)
+	noTopicIDs.Versions = versions(8, 4, 11)
 
 	f(broker(1, 12), config.PendingUploadAuto, "native: the broker knows -6 itself; tiergate touches nothing")
 	f(broker(1, 11), config.PendingUploadAuto, "native: the broker knows -6 itself; tiergate touches nothing")
@@ -57,6 +67,7 @@ func TestVerdict(t *testing.T) {
 	f(broker(1, 7), config.PendingUploadAuto, "cannot: its ListOffsets ends at version 7: it is older than tiered storage (Kafka 3.6)")
 	f(broker(1, -1), config.PendingUploadAuto, "cannot: it does not offer ListOffsets at all: is it a Kafka broker?")
 	f(noEpochs, config.PendingUploadAuto, "cannot: it does not offer OffsetForLeaderEpoch version 4, which tells the epoch of the answer")
+	f(noTopicIDs, config.PendingUploadMetadataTopic, "cannot: it does not offer Metadata version 12, which tells the ids of topics")
 	f(down, config.PendingUploadAuto, "unreachable: connection refused")
 	f(down, config.PendingUploadOff, "unreachable: connection refused")
 }
@@ -115,14 +126,14 @@ listeners:
   - {name: sidecar, direct: {"10.0.0.1:9092": "kafka-0:9092", "10.0.0.2:9092": "kafka-9:19092"}}
 `)
 	off, unknown, twin, own, down := broker(1, 9), broker(2, 11), broker(3, 10), broker(0, 10), broker(7, -1)
-	off.RemoteStorage = upstream.RemoteStorageDisabled
-	unknown.RemoteStorage, unknown.RemoteStorageErr = upstream.RemoteStorageUnknown, errors.New("CLUSTER_AUTHORIZATION_FAILED")
+	off.RemoteStorage = codec.RemoteStorageDisabled
+	unknown.RemoteStorage, unknown.RemoteStorageErr = codec.RemoteStorageUnknown, errors.New("CLUSTER_AUTHORIZATION_FAILED")
 	twin.Host = "kafka-1"
 	own.Release = "v4.1"
 	down.Err = errors.New("kafka-7:9092: connection refused")
 	loop := broker(5, 10)
 	loop.Host, loop.Port, loop.NodeID = "kafka-3", 9203, 3
-	moved := upstream.Capability{NodeID: -1, Host: "kafka-9", Port: 19092, ListOffsetsMax: 8, RemoteStorageErr: errors.New("no node id")}
+	moved := upstream.Capability{NodeID: -1, Host: "kafka-9", Port: 19092, Versions: versions(8, -1, -1), RemoteStorageErr: errors.New("no node id")}
 	found := findings{clusters: []brokers{{
 		cfg: c, NamedCluster: c.All()[0],
 		nodes:  []upstream.Capability{own, off, unknown, twin, loop, down},
@@ -159,10 +170,10 @@ note: some brokers know -6 and some do not, as during a rolling upgrade; tiergat
 }
 
 // With direct listeners only, the bootstrap servers are needed all the same: for
-// verdicts on topics.
+// statuses on topics.
 func TestCheckReportsBootstrapOfDirectListeners(t *testing.T) {
 	c, _ := listener(t, `{name: a, direct: {"h:1": "kafka-1:9092"}}`)
-	lost := upstream.Capability{NodeID: -1, Host: "kafka-0", Port: 9092, ListOffsetsMax: -1, Err: errors.New("no route to host")}
+	lost := upstream.Capability{NodeID: -1, Host: "kafka-0", Port: 9092, Versions: codec.NoVersions(), Err: errors.New("no route to host")}
 	found := brokers{cfg: c, NamedCluster: c.All()[0], nodes: []upstream.Capability{lost}, direct: map[string]upstream.Capability{"kafka-1:9092": broker(1, 10)}}
 	if got, want := strings.Join(found.problems(), "\n"), "kafka-0:9092 does not answer: no route to host"; got != want {
 		t.Errorf("got %q, want %q", got, want)

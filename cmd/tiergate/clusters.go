@@ -139,7 +139,7 @@ func upstreamOptions(c *config.Config, of config.NamedCluster, log *slog.Logger,
 		// one that answers nothing leaves room for another; never more than the 3 s
 		// that a lost SYN and its repetition take.
 		DialTimeout:     min(time.Duration(c.Limits.DialTimeout)/2, 3*time.Second),
-		RequestTimeout:  time.Duration(c.Limits.VerdictTimeout),
+		RequestTimeout:  time.Duration(c.Limits.RemoteStorageTimeout),
 		MetadataRefresh: time.Duration(of.Upstream.MetadataRefresh),
 		StatusTTL:       time.Duration(of.Tiering.StatusTTL),
 		UnknownTTL:      time.Duration(of.Tiering.UnknownTTL),

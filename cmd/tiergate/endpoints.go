@@ -21,7 +21,7 @@ type dialer interface {
 	DialNode(ctx context.Context, nodeID int32) (net.Conn, error)
 	DialAddress(ctx context.Context, address string) (net.Conn, error)
 	ObserveNodes(named ...upstream.Node)
-	proxy.Verdicts
+	proxy.RemoteStorage
 	tieredOffsets
 }
 
@@ -51,7 +51,7 @@ func endpoints(c *config.Config, of config.NamedCluster, to dialer, tls *certs.S
 			e.Listener = string(l.Name)
 			e.TLS, e.BrokerTLS = tls.Listener(l.Name), tls.Broker(of.Name)
 			e.ProxyProtocol, e.SendProxy = proxyProtocol(l.ProxyProtocol), sendProxy(of.Upstream.SendProxyProtocol)
-			e.Rules, e.Verdicts, e.Uploads = rules, to, uploads
+			e.Rules, e.RemoteStorage, e.Uploads = rules, to, uploads
 			all = append(all, e)
 		}
 	}

@@ -61,7 +61,7 @@ func proxyOptions(c *config.Config, log *slog.Logger, metrics prometheus.Registe
 		HandshakeTimeout:        time.Duration(c.Limits.HandshakeTimeout),
 		MaxHandshakes:           c.Limits.MaxHandshakes,
 		MaxPendingConnections:   c.Limits.MaxPendingConnections,
-		VerdictTimeout:          time.Duration(c.Limits.VerdictTimeout),
+		RemoteStorageTimeout:    time.Duration(c.Limits.RemoteStorageTimeout),
 		FirstRequestTimeout:     time.Duration(c.Limits.FirstRequestTimeout),
 		ProgressTimeout:         time.Duration(c.Limits.ProgressTimeout),
 		LookupTimeout:           time.Duration(c.Limits.LookupTimeout),

@@ -58,7 +58,7 @@ limits:
   handshake_timeout: 18s
   idle_timeout: 19s
   dial_timeout: 5s
-  verdict_timeout: 6s
+  remote_storage_timeout: 6s
   linger_timeout: 11s
   max_unauthenticated_bytes: 5MiB
   first_request_timeout: 20s
@@ -163,7 +163,7 @@ func TestProxyOptions(t *testing.T) {
 		MaxRequestBytes: 1 << 20, MaxResponseBytes: 2 << 20, MaxHeldBytes: 3 << 20, MaxBufferedBytes: 4 << 20, MaxInflight: 4,
 		MaxPipes: 13, MaxSessions: 14, MaxSessionsPerClient: 15, AcceptRate: 16, MaxHandshakes: 17, MaxPendingConnections: 20,
 		HandshakeTimeout: 18 * time.Second, IdleTimeout: 19 * time.Second,
-		DialTimeout: 5 * time.Second, VerdictTimeout: 6 * time.Second, LingerTimeout: 11 * time.Second,
+		DialTimeout: 5 * time.Second, RemoteStorageTimeout: 6 * time.Second, LingerTimeout: 11 * time.Second,
 		MaxUnauthenticatedBytes: 5 << 20, FirstRequestTimeout: 20 * time.Second, ProgressTimeout: 21 * time.Second, LookupTimeout: 22 * time.Second,
 		Logger: log, Registerer: metrics,
 	}

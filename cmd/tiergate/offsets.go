@@ -17,6 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"tiergate/codec"
 )
 
 // OffsetsCmd is `tiergate offsets`.
@@ -115,11 +117,11 @@ const (
 // columns describes them. The timestamps are those of ListOffsetsRequest.java.
 func columns() [columnCount]column {
 	return [columnCount]column{
-		columnLogStart:      {"LOG START", "log_start", -2, 1},
-		columnLocalLogStart: {"LOCAL START", "local_log_start", -4, listOffsetsLocal},
-		columnLatestTiered:  {"LATEST TIERED", "latest_tiered", -5, listOffsetsTiered},
-		columnPendingUpload: {"PENDING UPLOAD", "earliest_pending_upload", -6, listOffsetsPendingUpload},
-		columnEnd:           {"END", "end", -1, 1},
+		columnLogStart:      {"LOG START", "log_start", codec.EarliestTimestamp, 1},
+		columnLocalLogStart: {"LOCAL START", "local_log_start", codec.EarliestLocalTimestamp, codec.ListOffsetsLocal},
+		columnLatestTiered:  {"LATEST TIERED", "latest_tiered", codec.LatestTieredTimestamp, codec.ListOffsetsTiered},
+		columnPendingUpload: {"PENDING UPLOAD", "earliest_pending_upload", codec.EarliestPendingUploadTimestamp, codec.ListOffsetsPendingUpload},
+		columnEnd:           {"END", "end", codec.LatestTimestamp, 1},
 	}
 }
 
@@ -223,7 +225,7 @@ func (t *offsetTable) askPartitions(ctx context.Context, client *kgo.Client, top
 			faults = append(faults, fmt.Errorf("topic %q: %w", name, err))
 			continue
 		}
-		if len(topics) == 0 && (topic.IsInternal || neverTiered(name)) {
+		if len(topics) == 0 && (topic.IsInternal || codec.NeverTiered(name)) {
 			continue
 		}
 		for _, p := range topic.Partitions {
@@ -238,17 +240,6 @@ func (t *offsetTable) askPartitions(ctx context.Context, client *kgo.Client, top
 		return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
 	})
 	return errors.Join(faults...)
-}
-
-// neverTiered is true of topics that Kafka keeps local and that not every broker
-// marks as internal: to brokers, __remote_log_metadata is a topic like others.
-// Source: UnifiedLog.isRemoteLogEnabled.
-func neverTiered(topic string) bool {
-	switch topic {
-	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata", "__cluster_metadata":
-		return true
-	}
-	return false
 }
 
 // fail notes err for every cell that has no answer.
@@ -394,5 +385,5 @@ func (t *offsetTable) olderBrokers() string {
 	}
 	return fmt.Sprintf("older brokers do not know EARLIEST_PENDING_UPLOAD (-6), which needs ListOffsets %d: %s.\n"+
 		"Put tiergate in front of them and ask through it: tiergate check --config FILE, then tiergate serve --config FILE",
-		listOffsetsPendingUpload, strings.Join(names, "; "))
+		codec.ListOffsetsPendingUpload, strings.Join(names, "; "))
 }

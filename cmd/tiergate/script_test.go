@@ -21,6 +21,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/sim"
 	"tiergate/loadtest/kafka"
 )
@@ -75,7 +76,7 @@ func scriptSim(ts *testscript.TestScript, _ bool, args []string) {
 	name, releases := args[0], strings.Split(args[1], ",")
 	opts := sim.Options{
 		Brokers: len(releases), NodeVersions: map[int32]sim.Version{},
-		Topics: sim.SampleTopics(), SystemRemoteStorage: sim.RemoteStorageEnabled,
+		Topics: sim.SampleTopics(), SystemRemoteStorage: codec.RemoteStorageEnabled,
 	}
 	known := map[string]sim.Version{}
 	for _, v := range []sim.Version{sim.Kafka38, sim.Kafka39, sim.Kafka40, sim.Kafka41, sim.Kafka42, sim.Kafka43} {

@@ -25,6 +25,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/config"
 	"tiergate/internal/testkit/authority"
 	"tiergate/internal/testkit/sim"
@@ -42,7 +43,7 @@ type secured struct {
 func startSecured(t *testing.T, shown *authority.Pair) *secured {
 	t.Helper()
 	s := &secured{dir: t.TempDir()}
-	opts := sim.Options{Version: sim.Kafka41, Brokers: 1, Topics: sim.SampleTopics(), SystemRemoteStorage: sim.RemoteStorageEnabled}
+	opts := sim.Options{Version: sim.Kafka41, Brokers: 1, Topics: sim.SampleTopics(), SystemRemoteStorage: codec.RemoteStorageEnabled}
 	if shown != nil {
 		s.show(*shown)
 		opts.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.shown.Load(), nil }}

@@ -64,7 +64,7 @@ func (d *differential) remoteReadTimedOut(t *testing.T, req *kmsg.ListOffsetsReq
 	}
 	for _, topic := range req.Topics {
 		for _, p := range topic.Partitions {
-			byTime := p.Timestamp >= 0 || p.Timestamp == kafka.MaxTimestamp
+			byTime := p.Timestamp >= 0 || p.Timestamp == codec.MaxTimestamp
 			if byTime && timedOut[topic.Topic] {
 				return true
 			}
@@ -135,7 +135,7 @@ func (d *differential) checkSynthesised(t *testing.T, ctx context.Context, s *st
 			lookups++
 			for _, topic := range list.Topics {
 				for _, p := range topic.Partitions {
-					if p.Timestamp == kafka.EarliestPendingUploadTimestamp {
+					if p.Timestamp == codec.EarliestPendingUploadTimestamp {
 						t.Fatalf("tiergate passed -6 on: %x", f.Bytes)
 					}
 				}

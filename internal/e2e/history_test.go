@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/kafka"
 )
@@ -23,7 +24,7 @@ func replay(t *testing.T, l kafka.StateLog, leaderEpoch int32) *tierlog.Log {
 	must(t, err)
 	m := tierlog.New(l.Epochs[0].Epoch)
 	if l.Tiered() {
-		m.SetRemoteStorage(tierlog.Enabled)
+		m.SetRemoteStorage(codec.RemoteStorageEnabled)
 	}
 	for i, e := range l.Epochs {
 		if i > 0 {
@@ -99,7 +100,7 @@ func compareWithModel(t *testing.T, what string, resp *kmsg.ListOffsetsResponse,
 	t.Helper()
 	p := req.Topics[0].Partitions[0]
 	var a tierlog.Answer
-	if p.Timestamp == kafka.EarliestPendingUploadTimestamp {
+	if p.Timestamp == codec.EarliestPendingUploadTimestamp {
 		a = m.NativeEarliestPendingUpload(req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch)
 	} else {
 		a = m.ListOffset(p.Timestamp, req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch)

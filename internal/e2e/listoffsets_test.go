@@ -6,6 +6,7 @@ package e2e
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/loadtest/kafka"
 )
 
@@ -47,7 +48,7 @@ func listOffsets(version int16, replicaID int32, isolation int8, wants ...want) 
 
 // pending asks for -6 of partition 0 of a topic.
 func pending(topic string) want {
-	return want{topic: topic, timestamp: kafka.EarliestPendingUploadTimestamp, epoch: anyEpoch}
+	return want{topic: topic, timestamp: codec.EarliestPendingUploadTimestamp, epoch: anyEpoch}
 }
 
 // answer is one partition of a ListOffsets response.

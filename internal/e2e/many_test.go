@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/loadtest/kafka"
 )
 
@@ -77,7 +78,7 @@ func finishMany(t *testing.T, ctx context.Context, s *stand) {
 	must(t, s.cluster.CreateTopics(ctx, manyNames(manyTiered, manyTopics), manyPartitions, 1, nil))
 	produceMany(t, ctx, s, manyNames(manyTiered, manyTopics), 1)
 	must(t, kafka.Poll(ctx, "the upload of the first records", func(ctx context.Context) error {
-		of, err := s.cluster.ListOffsets(ctx, manyNames(0, manyTiered), partitionsOf(), kafka.LatestTieredTimestamp)
+		of, err := s.cluster.ListOffsets(ctx, manyNames(0, manyTiered), partitionsOf(), codec.LatestTieredTimestamp)
 		for topic, partitions := range of {
 			for p, at := range partitions {
 				if at.Offset != recordsOfEach-1 {
@@ -98,7 +99,7 @@ func testManyPartitions(t *testing.T, ctx context.Context, s *stand) {
 	var wants []want
 	for i := range manyTopics {
 		for _, p := range partitionsOf() {
-			wants = append(wants, want{manyTopic(i), p, kafka.EarliestPendingUploadTimestamp, anyEpoch})
+			wants = append(wants, want{manyTopic(i), p, codec.EarliestPendingUploadTimestamp, anyEpoch})
 		}
 	}
 	conn := dial(t, ctx, s.directA.Address())
@@ -133,7 +134,7 @@ func askMany(t *testing.T, ctx context.Context, s *stand, conn *kafka.Conn, want
 	cost := len(session.Frames(kafka.ToBroker)) - before
 	got := make(map[want]answer)
 	for _, a := range answers(resp.(*kmsg.ListOffsetsResponse)) {
-		w := want{a.topic, a.partition, kafka.EarliestPendingUploadTimestamp, anyEpoch}
+		w := want{a.topic, a.partition, codec.EarliestPendingUploadTimestamp, anyEpoch}
 		if _, twice := got[w]; twice {
 			t.Errorf("%s-%d was answered twice", a.topic, a.partition)
 		}

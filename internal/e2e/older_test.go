@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/kafka"
 )
@@ -147,4 +148,4 @@ func (s *stand) compareMemory(ctx context.Context, debug int) (compared int, err
 }
 
 // want5 asks for -5 of partition 0 of a topic.
-func want5(topic string) want { return want{topic, 0, kafka.LatestTieredTimestamp, anyEpoch} }
+func want5(topic string) want { return want{topic, 0, codec.LatestTieredTimestamp, anyEpoch} }

@@ -34,7 +34,7 @@ func checkPipelined(t *testing.T, ctx context.Context, s *stand, conn *kafka.Con
 		versions := kmsg.NewPtrApiVersionsRequest()
 		versions.Version, versions.ClientSoftwareName, versions.ClientSoftwareVersion = 3, "endtoend", "1"
 		reqs = append(reqs, metadata, listOffsets(11, consumer, readUncommitted, pending(l.Topic)), metadata, versions,
-			listOffsets(11, consumer, readUncommitted, want{l.Topic, 0, kafka.LatestTimestamp, anyEpoch}))
+			listOffsets(11, consumer, readUncommitted, want{l.Topic, 0, codec.LatestTimestamp, anyEpoch}))
 	}
 	ids, err := conn.Send(ctx, reqs...)
 	must(t, err)

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/sim"
 	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/gate"
@@ -44,7 +45,7 @@ const timeout = 30 * time.Second
 // Run shows the demo. A response that differs from a Kafka 4.2+ broker's is ErrDiffers.
 func Run(ctx context.Context, o Options) error {
 	topics := sim.SampleTopics()
-	cluster, err := sim.New(sim.Options{Brokers: o.Brokers, Topics: topics, SystemRemoteStorage: sim.RemoteStorageEnabled})
+	cluster, err := sim.New(sim.Options{Brokers: o.Brokers, Topics: topics, SystemRemoteStorage: codec.RemoteStorageEnabled})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/sim"
 	"tiergate/internal/testkit/stand"
 	"tiergate/internal/testkit/tierlog"
@@ -122,7 +123,7 @@ func TestDemoFindsBrokersThatDoNotRefuse(t *testing.T) {
 func startDemo(t *testing.T) (d *demo, out *bytes.Buffer) {
 	t.Helper()
 	topics := sim.SampleTopics()
-	c, err := sim.New(sim.Options{Topics: topics, SystemRemoteStorage: sim.RemoteStorageEnabled})
+	c, err := sim.New(sim.Options{Topics: topics, SystemRemoteStorage: codec.RemoteStorageEnabled})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +214,7 @@ func offsetsOf(t *testing.T, client *kgo.Client, topic string) (end, pending int
 	t.Helper()
 	at := position{topic, 0}
 	var offsets []int64
-	for _, timestamp := range []int64{tierlog.LatestTimestamp, tierlog.EarliestPendingUploadTimestamp} {
+	for _, timestamp := range []int64{codec.LatestTimestamp, codec.EarliestPendingUploadTimestamp} {
 		got, err := list(t.Context(), client, timestamp, []row{{at: at}})
 		if err != nil || got[at].code != 0 {
 			t.Fatalf("timestamp %d: %+v, %v", timestamp, got, err)

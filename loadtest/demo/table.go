@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -180,12 +181,12 @@ func (d *demo) rows(ctx context.Context, direct, through *kgo.Client) ([]row, er
 		timestamp int64
 		put       func(*row, listed)
 	}{
-		{direct, tierlog.EarliestTimestamp, func(r *row, o listed) { r.start = o }},
-		{direct, tierlog.EarliestLocalTimestamp, func(r *row, o listed) { r.local = o }},
-		{direct, tierlog.LatestTieredTimestamp, func(r *row, o listed) { r.tier = o }},
-		{direct, tierlog.LatestTimestamp, func(r *row, o listed) { r.last = o }},
-		{direct, tierlog.EarliestPendingUploadTimestamp, func(r *row, o listed) { r.direct = o }},
-		{through, tierlog.EarliestPendingUploadTimestamp, func(r *row, o listed) { r.through = o }},
+		{direct, codec.EarliestTimestamp, func(r *row, o listed) { r.start = o }},
+		{direct, codec.EarliestLocalTimestamp, func(r *row, o listed) { r.local = o }},
+		{direct, codec.LatestTieredTimestamp, func(r *row, o listed) { r.tier = o }},
+		{direct, codec.LatestTimestamp, func(r *row, o listed) { r.last = o }},
+		{direct, codec.EarliestPendingUploadTimestamp, func(r *row, o listed) { r.direct = o }},
+		{through, codec.EarliestPendingUploadTimestamp, func(r *row, o listed) { r.through = o }},
 	} {
 		answers, err := list(ctx, ask.client, ask.timestamp, rows)
 		if err != nil {
@@ -255,7 +256,7 @@ const (
 func stateOf(log *tierlog.Log) string {
 	pending := log.HighestRemote() + 1
 	switch {
-	case log.RemoteStorage() == tierlog.Disabled:
+	case log.RemoteStorage() == codec.RemoteStorageDisabled:
 		return notTiered
 	case log.LogEnd() == 0:
 		return empty

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"tiergate/codec"
 	"tiergate/loadtest/kafka"
 )
 
@@ -212,12 +213,12 @@ func (f *Follower) take(ctx context.Context, at int64, got Fetched) (synced bool
 
 // outOfRange treats OFFSET_OUT_OF_RANGE.
 func (f *Follower) outOfRange(ctx context.Context) error {
-	last, err := f.offset(ctx, kafka.LatestTimestamp)
+	last, err := f.offset(ctx, codec.LatestTimestamp)
 	if err != nil {
 		return err
 	}
 	if f.asksPendingUpload(last) {
-		start, err := f.offset(ctx, kafka.EarliestTimestamp)
+		start, err := f.offset(ctx, codec.EarliestTimestamp)
 		if err != nil {
 			return err
 		}
@@ -231,7 +232,7 @@ func (f *Follower) outOfRange(ctx context.Context) error {
 		f.step("truncate to %d", last.Offset)
 		return f.Replica.Truncate(last.Offset)
 	}
-	start, err := f.offset(ctx, kafka.EarliestTimestamp)
+	start, err := f.offset(ctx, codec.EarliestTimestamp)
 	if err != nil {
 		return err
 	}
@@ -247,11 +248,11 @@ func (f *Follower) movedToTieredStorage(ctx context.Context) error {
 	var last kafka.Position
 	var err error
 	if f.Policy == EarliestPendingUpload {
-		if last, err = f.offset(ctx, kafka.LatestTimestamp); err != nil {
+		if last, err = f.offset(ctx, codec.LatestTimestamp); err != nil {
 			return err
 		}
 	}
-	start, err := f.offset(ctx, kafka.EarliestTimestamp)
+	start, err := f.offset(ctx, codec.EarliestTimestamp)
 	if err != nil {
 		return err
 	}
@@ -259,7 +260,7 @@ func (f *Follower) movedToTieredStorage(ctx context.Context) error {
 	if f.asksPendingUpload(last) {
 		from, err = f.pendingUpload(ctx, start)
 	} else {
-		from, err = f.offset(ctx, kafka.EarliestLocalTimestamp)
+		from, err = f.offset(ctx, codec.EarliestLocalTimestamp)
 	}
 	if err != nil {
 		return err
@@ -276,11 +277,11 @@ func (f *Follower) asksPendingUpload(last kafka.Position) bool {
 // pendingUpload asks -6. None means that there is nothing to upload or that the leader does
 // not know it: where the whole log is local the replica begins there, else it waits.
 func (f *Follower) pendingUpload(ctx context.Context, start kafka.Position) (kafka.Position, error) {
-	pending, err := f.offset(ctx, kafka.EarliestPendingUploadTimestamp)
+	pending, err := f.offset(ctx, codec.EarliestPendingUploadTimestamp)
 	if err != nil || pending.Offset != kafka.NoPosition.Offset {
 		return pending, err
 	}
-	local, err := f.offset(ctx, kafka.EarliestLocalTimestamp)
+	local, err := f.offset(ctx, codec.EarliestLocalTimestamp)
 	if err == nil && local.Offset != start.Offset {
 		err = errNotReady{"no earliest pending upload offset"}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/loadtest/kafka"
 )
 
@@ -260,10 +261,10 @@ func (t *Topic) await(ctx context.Context, want offsets) error {
 			timestamp int64
 			into      *int64
 		}{
-			{kafka.EarliestTimestamp, &got.start},
-			{kafka.EarliestLocalTimestamp, &got.local},
-			{kafka.LatestTieredTimestamp, &got.tiered},
-			{kafka.LatestTimestamp, &got.last},
+			{codec.EarliestTimestamp, &got.start},
+			{codec.EarliestLocalTimestamp, &got.local},
+			{codec.LatestTieredTimestamp, &got.tiered},
+			{codec.LatestTimestamp, &got.last},
 		} {
 			at, err := leader.ListOffset(ctx, epoch, ask.timestamp)
 			if err != nil {

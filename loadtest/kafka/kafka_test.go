@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tiergate/codec"
 )
 
 // realBrokers says what a test is about to need. A run with -short starts none.
@@ -65,7 +67,7 @@ func TestLatestTieredOffsetOfAnUploadedTopic(t *testing.T) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.Version, req.ReplicaID = 10, -1
 	p := kmsg.NewListOffsetsRequestTopicPartition()
-	p.Timestamp = LatestTieredTimestamp
+	p.Timestamp = codec.LatestTieredTimestamp
 	req.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: "uploaded", Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
 	resp, err := conn.Request(ctx, req)
 	if err != nil {

@@ -14,17 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-)
 
-// The timestamps of ListOffsets that mean a place and not a time, as in Kafka's
-// ListOffsetsRequest: KIP-405 for -4, KIP-1005 for -5, KIP-1023 for -6.
-const (
-	LatestTimestamp                = -1
-	EarliestTimestamp              = -2
-	MaxTimestamp                   = -3
-	EarliestLocalTimestamp         = -4
-	LatestTieredTimestamp          = -5
-	EarliestPendingUploadTimestamp = -6
+	"tiergate/codec"
 )
 
 // Position is an offset and the leader epoch of the record there; -1 means none.
@@ -103,7 +94,7 @@ func (c *Cluster) awaitLeaders(ctx context.Context, topics []string, partitions 
 		all = append(all, p)
 	}
 	return Poll(ctx, fmt.Sprintf("leaders of %d topics", len(topics)), func(ctx context.Context) error {
-		_, err := c.ListOffsets(ctx, topics, all, LatestTimestamp)
+		_, err := c.ListOffsets(ctx, topics, all, codec.LatestTimestamp)
 		return err
 	})
 }
@@ -376,8 +367,8 @@ func (l *Log) Lookups(ctx context.Context) (Lookups, error) {
 	for _, ask := range []struct {
 		timestamp int64
 		into      *Position
-	}{{EarliestLocalTimestamp, &k.Local}, {EarliestTimestamp, &k.Start}, {LatestTieredTimestamp, &k.Tiered}, {LatestTimestamp, &k.Last}} {
-		if old && ask.timestamp == LatestTieredTimestamp {
+	}{{codec.EarliestLocalTimestamp, &k.Local}, {codec.EarliestTimestamp, &k.Start}, {codec.LatestTieredTimestamp, &k.Tiered}, {codec.LatestTimestamp, &k.Last}} {
+		if old && ask.timestamp == codec.LatestTieredTimestamp {
 			continue
 		}
 		of, err := l.cluster.ListOffsets(ctx, []string{l.Topic}, []int32{0}, ask.timestamp)

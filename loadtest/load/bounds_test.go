@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/report"
 )
@@ -19,7 +20,7 @@ func stateOf(l *tierlog.Log) state {
 		return position{a.Offset, a.Epoch}
 	}
 	return state{
-		local: ask(tierlog.EarliestLocalTimestamp), start: ask(tierlog.EarliestTimestamp), tier: ask(tierlog.LatestTieredTimestamp), last: ask(tierlog.LatestTimestamp),
+		local: ask(codec.EarliestLocalTimestamp), start: ask(codec.EarliestTimestamp), tier: ask(codec.LatestTieredTimestamp), last: ask(codec.LatestTimestamp),
 	}
 }
 
@@ -27,7 +28,7 @@ func stateOf(l *tierlog.Log) state {
 func TestStillLogsAllowOneAnswer(t *testing.T) {
 	for _, v := range tierlog.Vectors() {
 		log := v.Log()
-		s, tiered := stateOf(log), log.RemoteStorage() == tierlog.Enabled
+		s, tiered := stateOf(log), log.RemoteStorage() == codec.RemoteStorageEnabled
 		right := log.NativeEarliestPendingUpload(tierlog.ReadUncommitted, tierlog.ConsumerReplicaID, -1)
 		if got := s.pending(tiered); got != right.Offset {
 			t.Errorf("%s: the rules say %d, a native broker %d", v.Name, got, right.Offset)
@@ -53,7 +54,7 @@ func TestMovingLogs(t *testing.T) {
 		log := tierlog.New(0)
 		tiered := rapid.Bool().Draw(t, "tiered")
 		if tiered {
-			log.SetRemoteStorage(tierlog.Enabled)
+			log.SetRemoteStorage(codec.RemoteStorageEnabled)
 		}
 		judge := newTruth(tiered)
 		judge.snapshot([]state{stateOf(log)}, undisturbed)
@@ -93,7 +94,7 @@ func TestMovingLogs(t *testing.T) {
 // Planted wrong answers while a log moves from one state to another.
 func TestWrongAnswersBetweenTwoStates(t *testing.T) {
 	log := tierlog.New(0)
-	log.SetRemoteStorage(tierlog.Enabled)
+	log.SetRemoteStorage(codec.RemoteStorageEnabled)
 	log.Append(100)
 	log.Upload(49)
 	log.DeleteLocal(40)

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/sim"
 	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/kafka"
@@ -151,7 +152,7 @@ func (c *cluster) startSim() error {
 	}
 	o := sim.Options{Version: v, Brokers: c.spec.Brokers}
 	if c.spec.Tiered {
-		o.SystemRemoteStorage = sim.RemoteStorageEnabled
+		o.SystemRemoteStorage = codec.RemoteStorageEnabled
 	}
 	var err error
 	if c.sim, err = sim.New(o); err != nil {
@@ -184,7 +185,7 @@ func (c *cluster) createTopic(ctx context.Context, t newTopic) error {
 		for range t.partitions {
 			l := tierlog.New(0)
 			if t.tiered {
-				l.SetRemoteStorage(tierlog.Enabled)
+				l.SetRemoteStorage(codec.RemoteStorageEnabled)
 			}
 			st.Partitions = append(st.Partitions, l)
 		}

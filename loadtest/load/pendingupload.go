@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tiergate/codec"
-	"tiergate/internal/testkit/tierlog"
 	"tiergate/loadtest/kafka"
 )
 
@@ -86,7 +85,7 @@ func (j *pendingUploadJob) snapshot(ctx context.Context) error {
 
 // snapshotAfter asks the brokers directly, in the order in which -6 is made.
 func (j *pendingUploadJob) snapshotAfter(ctx context.Context, c calm) error {
-	if int64(j.spec.Timestamp) != tierlog.EarliestPendingUploadTimestamp {
+	if int64(j.spec.Timestamp) != codec.EarliestPendingUploadTimestamp {
 		return nil
 	}
 	j.mu.Lock()
@@ -98,10 +97,10 @@ func (j *pendingUploadJob) snapshotAfter(ctx context.Context, c calm) error {
 		timestamp int64
 		into      func(*state) *position
 	}{
-		{tierlog.EarliestLocalTimestamp, func(s *state) *position { return &s.local }},
-		{tierlog.EarliestTimestamp, func(s *state) *position { return &s.start }},
-		{tierlog.LatestTieredTimestamp, func(s *state) *position { return &s.tier }},
-		{tierlog.LatestTimestamp, func(s *state) *position { return &s.last }},
+		{codec.EarliestLocalTimestamp, func(s *state) *position { return &s.local }},
+		{codec.EarliestTimestamp, func(s *state) *position { return &s.start }},
+		{codec.LatestTieredTimestamp, func(s *state) *position { return &s.tier }},
+		{codec.LatestTimestamp, func(s *state) *position { return &s.last }},
 	} {
 		found, err := j.cluster.lookup(ctx, j.spec.Topic, n, ask.timestamp)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -197,7 +198,7 @@ func (t *sharedTopic) close() error {
 
 // localStarts returns the first offsets that are on the brokers' disks.
 func (t *sharedTopic) localStarts(ctx context.Context, c *cluster) (map[int32]int64, error) {
-	found, err := c.lookup(ctx, t.spec.Name, t.spec.Partitions, tierlog.EarliestLocalTimestamp)
+	found, err := c.lookup(ctx, t.spec.Name, t.spec.Partitions, codec.EarliestLocalTimestamp)
 	if err != nil {
 		return nil, err
 	}

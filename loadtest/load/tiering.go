@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
-	"tiergate/internal/testkit/tierlog"
+	"tiergate/codec"
 )
 
 // tieringJob changes again and again whether topics are tiered, half of the time through the
@@ -308,7 +308,7 @@ func (s *switched) ask(ctx context.Context) (int64, error) {
 	topic := kmsg.NewListOffsetsRequestTopic()
 	topic.Topic = s.name
 	p := kmsg.NewListOffsetsRequestTopicPartition()
-	p.Timestamp = tierlog.EarliestPendingUploadTimestamp
+	p.Timestamp = codec.EarliestPendingUploadTimestamp
 	topic.Partitions = append(topic.Partitions, p)
 	req.Topics = append(req.Topics, topic)
 	resp, err := req.RequestWith(ctx, s.through)

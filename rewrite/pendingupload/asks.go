@@ -12,11 +12,6 @@ import (
 )
 
 const (
-	offsetForLeaderEpochKey int16 = 23
-	// offsetForLeaderEpochVersion is the first flexible version; every broker from 2.8
-	// on has it, and it is the highest there is.
-	offsetForLeaderEpochVersion int16 = 4
-
 	// Places in a partition of this request. Source: OffsetForLeaderEpochRequest.json.
 	candidateIndex        = 0
 	candidateCurrentEpoch = 4
@@ -48,13 +43,13 @@ func (m *Machine) ownAsk() Ask {
 	codec.PutRequestCorrelationID(m.own.frame, 0)
 	frame := m.own.Lower(m.version)
 	m.own = Request{}
-	return Ask{Key: listOffsetsKey, Version: m.version, Frame: frame}
+	return Ask{Key: codec.KeyListOffsets, Version: m.version, Frame: frame}
 }
 
 // lookup returns a ListOffsets request for the undecided partitions.
 func (m *Machine) lookup(timestamp int64) Ask {
 	topics, size := m.countRows(minRequestPartition, func(p *partition, _ int) int { return bit(p.outcome == undecided) })
-	b := m.beginAsk(listOffsetsKey, m.version, size)
+	b := m.beginAsk(codec.KeyListOffsets, m.version, size)
 	b = append(b, m.header.replicaAndIsolation[:]...)
 	b = codec.AppendArrayLen(b, codec.Flexible, topics)
 	// The last byte of a row says that it has no tags.
@@ -70,10 +65,10 @@ func (m *Machine) lookup(timestamp int64) Ask {
 		}
 		return b
 	})
-	if m.version >= firstTimeout {
+	if m.version >= codec.ListOffsetsTimeout {
 		b = append(b, m.header.timeout[:]...)
 	}
-	return endAsk(listOffsetsKey, m.version, b)
+	return endAsk(codec.KeyListOffsets, m.version, b)
 }
 
 // epochAsk returns an OffsetForLeaderEpoch request with the candidates of the round. Its
@@ -86,7 +81,7 @@ func (m *Machine) epochAsk() Ask {
 		}
 		return m.boundsOf(i).candidates(m.width)
 	})
-	b := m.beginAsk(offsetForLeaderEpochKey, offsetForLeaderEpochVersion, size)
+	b := m.beginAsk(codec.KeyOffsetForLeaderEpoch, codec.OffsetForLeaderEpochLookup, size)
 	b = binary.BigEndian.AppendUint32(b, ^uint32(0))
 	b = codec.AppendArrayLen(b, codec.Flexible, topics)
 	b = m.appendTopics(b, func(b []byte, t *topic) []byte {
@@ -97,7 +92,7 @@ func (m *Machine) epochAsk() Ask {
 		}
 		return b
 	})
-	return endAsk(offsetForLeaderEpochKey, offsetForLeaderEpochVersion, b)
+	return endAsk(codec.KeyOffsetForLeaderEpoch, codec.OffsetForLeaderEpochLookup, b)
 }
 
 // appendCandidates appends the rows of a partition in an epoch round.

@@ -46,9 +46,9 @@ func uploadedInEpoch0() wideBroker {
 	return wideBroker{
 		look: func(timestamp int64) point {
 			switch timestamp {
-			case latestTieredTimestamp:
+			case codec.LatestTieredTimestamp:
 				return point{9, 0}
-			case latestTimestamp:
+			case codec.LatestTimestamp:
 				return point{50, 2}
 			default:
 				return point{0, 0}
@@ -66,7 +66,7 @@ func (w wideBroker) answer(ask []byte) []byte {
 	}
 	c := codec.NewCursor(ask, codec.Flexible)
 	fixed, row := body+replicaAndIsolation, w.offsetRow
-	if codec.RequestKey(ask) == offsetForLeaderEpochKey {
+	if codec.RequestKey(ask) == codec.KeyOffsetForLeaderEpoch {
 		fixed, row = body+4, w.epochRow
 	}
 	c.Skip(fixed)

@@ -134,17 +134,17 @@ func (b *broker) listOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResp
 
 func (b *broker) offset(req *kmsg.ListOffsetsRequest, topic string, p kmsg.ListOffsetsRequestTopicPartition) tierlog.Answer {
 	logs := b.logs[topic]
-	if req.Version == olderVersion && p.Timestamp <= tierlog.LatestTieredTimestamp {
+	if req.Version == olderVersion && p.Timestamp <= codec.LatestTieredTimestamp {
 		b.t.Fatalf("timestamp %d to a broker that takes it for a time", p.Timestamp)
 	}
-	if p.Timestamp < tierlog.EarliestPendingUploadTimestamp { // comes before the partition is looked for
+	if p.Timestamp < codec.EarliestPendingUploadTimestamp { // comes before the partition is looked for
 		return refused(unsupportedVersion)
 	}
 	if p.Partition < 0 || int(p.Partition) >= len(logs) {
 		return refused(unknownTopicOrPartition)
 	}
 	l := logs[p.Partition]
-	if p.Timestamp == tierlog.EarliestPendingUploadTimestamp && req.Version >= 11 {
+	if p.Timestamp == codec.EarliestPendingUploadTimestamp && req.Version >= 11 {
 		a := nativeAnswer(l, req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch)
 		if a != l.NativeEarliestPendingUpload(req.IsolationLevel, req.ReplicaID, p.CurrentLeaderEpoch) {
 			b.lagging++
@@ -227,12 +227,12 @@ func refused(code int16) tierlog.Answer {
 	return tierlog.Answer{ErrorCode: code, Timestamp: -1, Offset: -1, Epoch: -1}
 }
 
-// verdicts tells what the models' topics are.
-func (b *broker) verdicts(topic string) RemoteStorage {
-	if b.logs[topic][0].RemoteStorage() == tierlog.Enabled {
-		return RemoteStorageEnabled
+// statuses tells what the models' topics are.
+func (b *broker) statuses(topic string) codec.RemoteStorage {
+	if b.logs[topic][0].RemoteStorage() == codec.RemoteStorageEnabled {
+		return codec.RemoteStorageEnabled
 	}
-	return RemoteStorageDisabled
+	return codec.RemoteStorageDisabled
 }
 
 // run drives a machine to its end against a broker. before is called before each
@@ -246,8 +246,8 @@ func run(t fataler, frame []byte, lookupVersion int16, b *broker, before func())
 	var queue []Ask
 	for m.State() != Done {
 		queue = append(queue, ready(m)...)
-		if m.State() == AwaitVerdicts {
-			m.Verdicts(b.verdicts)
+		if m.State() == AwaitRemoteStorage {
+			m.SetRemoteStorage(b.statuses)
 			continue
 		}
 		if len(queue) == 0 {
@@ -351,7 +351,7 @@ func listOffsetsRequest(isolation int8, replicaID int32, askings ...asking) *kms
 
 // pending asks for -6 without a leader epoch.
 func pending(topic string, partition int32) asking {
-	return asking{topic, partition, earliestPendingUploadTimestamp, -1}
+	return asking{topic, partition, codec.EarliestPendingUploadTimestamp, -1}
 }
 
 // newMachine parses a request and returns a machine for it.

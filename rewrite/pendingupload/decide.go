@@ -3,7 +3,11 @@
 
 package pendingupload
 
-import "math"
+import (
+	"math"
+
+	"tiergate/codec"
+)
 
 // apply takes what a lookup says of an undecided partition. The last lookup decides, if none
 // before it left the partition out.
@@ -116,7 +120,7 @@ func (m *Machine) decide() bool {
 	for i := range m.topics.list {
 		t := &m.topics.list[i]
 		if t.proven {
-			m.judgeTopic(t, RemoteStorageEnabled)
+			m.judgeTopic(t, codec.RemoteStorageEnabled)
 		}
 		if t.proven && !t.reported {
 			t.reported = true
@@ -135,7 +139,7 @@ func (m *Machine) decide() bool {
 }
 
 // judgeTopic takes the remote storage status of a topic for its doubtful partitions.
-func (m *Machine) judgeTopic(t *topic, status RemoteStorage) {
+func (m *Machine) judgeTopic(t *topic, status codec.RemoteStorage) {
 	for i := t.first; i < t.end; i++ {
 		if p := &m.parts[i]; p.outcome == doubtful {
 			m.judge(p, status)
@@ -144,21 +148,21 @@ func (m *Machine) judgeTopic(t *topic, status RemoteStorage) {
 }
 
 // judge takes the remote storage status of a doubtful partition's topic.
-func (m *Machine) judge(p *partition, status RemoteStorage) {
+func (m *Machine) judge(p *partition, status codec.RemoteStorage) {
 	switch status {
-	case RemoteStorageEnabled:
+	case codec.RemoteStorageEnabled:
 		p.outcome = answered
 		if m.stage == twoLookups || m.stage == twoStatuses {
 			p.outcome = undecided
 		}
-	case RemoteStorageDisabled:
+	case codec.RemoteStorageDisabled:
 		p.flags &^= open
 		p.outcome = empty
-	case RemoteStorageUnknown:
+	case codec.RemoteStorageUnknown:
 		fallthrough
 	default: // no status at all is unknown too
 		p.flags &^= open
 		p.outcome = empty
-		m.report.UnknownVerdicts++
+		m.report.UnknownRemoteStorage++
 	}
 }

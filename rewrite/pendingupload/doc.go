@@ -12,7 +12,7 @@
 //	for m.State() != Done {
 //		send what m.Ready() gives, in order, until it gives nothing
 //		AwaitAnswers:  m.Step(next response), one per lookup, in the order of the lookups
-//		AwaitVerdicts: m.Verdicts(...), once the topics in m.Topics() are known
+//		AwaitRemoteStorage: m.SetRemoteStorage(...), once the topics in m.Topics() are known
 //	}
 //	m.Response()
 //
@@ -55,7 +55,7 @@
 //
 // The answer to the third one becomes the answer to the client: it is patched in place,
 // so all other partitions, unknown tags, the order, and duplicates stay as the broker
-// sent them. Then the verdicts on remote.storage.enable are waited for where they matter,
+// sent them. Then the statuses on remote.storage.enable are waited for where they matter,
 // and last, where the epoch of the offset is still open, OffsetForLeaderEpoch rounds
 // follow (see epochs.go).
 //
@@ -71,7 +71,7 @@
 //     has no epoch any more once the log start is above it.
 //
 // With the plan TwoFirst these two go out first, which costs a broker half of what four
-// cost. Then come the verdicts, and the four, -5 among them, for the partitions that are
+// cost. Then come the statuses, and the four, -5 among them, for the partitions that are
 // still open. The epoch of an older leader does not do: a replica that is rebuilt from
 // remote storage takes over epochs from below its log start, and may lead before it has
 // looked how far remote storage goes (TierStateMachine.buildRemoteLogAuxState). Nor does a

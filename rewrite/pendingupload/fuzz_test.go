@@ -76,7 +76,7 @@ func fuzzExchange(t *testing.T, request []byte, answers [][]byte, choice uint8) 
 		if err := m.Step(slices.Clone(a)); err != nil {
 			return nil
 		}
-		m.Verdicts(func(string) RemoteStorage { return RemoteStorage(choice >> 2 & 3) })
+		m.SetRemoteStorage(func(string) codec.RemoteStorage { return codec.RemoteStorage(choice >> 2 & 3) })
 	}
 	return m
 }
@@ -96,7 +96,7 @@ func checkResponse(t *testing.T, request, tier []byte, m *Machine) {
 	asked := map[string]bool{}
 	for _, topic := range req.Topics {
 		for _, p := range topic.Partitions {
-			if p.Timestamp == earliestPendingUploadTimestamp {
+			if p.Timestamp == codec.EarliestPendingUploadTimestamp {
 				asked[fmt.Sprintf("%q/%d", topic.Topic, p.Partition)] = true
 			}
 		}
@@ -150,7 +150,7 @@ func fuzzSeeds(f *testing.F) []fuzzSeed {
 	}
 	b.logs["e"] = []*tierlog.Log{uploadedLog(5), uploadedLog(40)}
 	wide := tierlog.New(3)
-	wide.SetRemoteStorage(tierlog.Enabled)
+	wide.SetRemoteStorage(codec.RemoteStorageEnabled)
 	wide.Append(10)
 	wide.Upload(9)
 	wide.NewLeaderEpoch(1000)
@@ -175,7 +175,7 @@ func fuzzSeeds(f *testing.F) []fuzzSeed {
 				}
 				n++
 			}
-			m.Verdicts(b.verdicts)
+			m.SetRemoteStorage(b.statuses)
 		}
 	}
 	return seeds

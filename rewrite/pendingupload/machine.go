@@ -11,26 +11,14 @@ import (
 	"tiergate/codec"
 )
 
-// RemoteStorage is a verdict on a topic's remote.storage.enable.
-type RemoteStorage uint8
-
-const (
-	// RemoteStorageUnknown answers (-1,-1), never a guess, and is counted.
-	RemoteStorageUnknown RemoteStorage = iota
-	// RemoteStorageDisabled topics have nothing to upload.
-	RemoteStorageDisabled
-	// RemoteStorageEnabled topics upload.
-	RemoteStorageEnabled
-)
-
 // State is what a Machine waits for.
 type State uint8
 
 const (
 	// AwaitAnswers: there are asks to be sent or answers to come.
 	AwaitAnswers State = iota
-	// AwaitVerdicts: every answer is in, and Verdicts must be called.
-	AwaitVerdicts
+	// AwaitRemoteStorage: every answer is in, and SetRemoteStorage must be called.
+	AwaitRemoteStorage
 	// Done: Response holds the answer to the client.
 	Done
 	// AwaitUploaded: Older.Take must be called; a Machine never waits for it.
@@ -42,8 +30,8 @@ func (s State) String() string {
 	switch s {
 	case AwaitAnswers:
 		return "AwaitAnswers"
-	case AwaitVerdicts:
-		return "AwaitVerdicts"
+	case AwaitRemoteStorage:
+		return "AwaitRemoteStorage"
 	case Done:
 		return "Done"
 	case AwaitUploaded:
@@ -85,9 +73,9 @@ type Report struct {
 	// Answered partitions have an offset, Empty ones have none, Errors have an error
 	// code. Together they are all partitions. They count when the machine is Done.
 	Answered, Empty, Errors int
-	// UnknownVerdicts is the number of partitions among Empty whose topic's
+	// UnknownRemoteStorage is the number of partitions among Empty whose topic's
 	// remote.storage.enable was not known.
-	UnknownVerdicts int
+	UnknownRemoteStorage int
 	// Tiered are the topics that an offset of -5 proved to have remote storage on, each
 	// once.
 	Tiered []string
@@ -108,7 +96,7 @@ const (
 
 // timestamp returns what a ListOffsets lookup asks for.
 func (k kind) timestamp() int64 {
-	return [lookups]int64{earliestLocalTimestamp, earliestTimestamp, latestTieredTimestamp, latestTimestamp}[k]
+	return [lookups]int64{codec.EarliestLocalTimestamp, codec.EarliestTimestamp, codec.LatestTieredTimestamp, codec.LatestTimestamp}[k]
 }
 
 // stage says where an exchange is.
@@ -194,7 +182,7 @@ func New(r Request, lookupVersion int16, plan Plan) (*Machine, error) {
 	if lookupVersion != 9 && lookupVersion != 10 {
 		return nil, fmt.Errorf("pending upload: no look-ups at list_offsets version %d", lookupVersion)
 	}
-	if r.Version != pendingUploadVersion || r.PendingUpload == 0 {
+	if r.Version != codec.ListOffsetsPendingUpload || r.PendingUpload == 0 {
 		return nil, fmt.Errorf("pending upload: list_offsets v%d with %d partitions that ask for -6", r.Version, r.PendingUpload)
 	}
 	m := &Machine{version: lookupVersion, header: headerOf(&r), topics: newTopics(r.topics, r.nameBytes), own: r}
@@ -207,7 +195,7 @@ func New(r Request, lookupVersion int16, plan Plan) (*Machine, error) {
 }
 
 // Ready returns the next lookup that must be sent now. ok is false when there is none: the
-// machine waits for responses or verdicts, or is Done. Lookups are sent in the order in which
+// machine waits for responses or statuses, or is Done. Lookups are sent in the order in which
 // Ready gives them. Each is built when it is asked for, so that a caller that sends one before
 // it asks for the next has one at a time in memory.
 func (m *Machine) Ready() (a Ask, ok bool) {
@@ -232,7 +220,7 @@ func (m *Machine) Ready() (a Ask, ok bool) {
 func (m *Machine) State() State {
 	switch m.stage {
 	case twoStatuses, fourStatuses:
-		return AwaitVerdicts
+		return AwaitRemoteStorage
 	case finished:
 		return Done
 	case twoLookups, fourLookups, epochRounds:
@@ -375,7 +363,7 @@ func (m *Machine) lookAgain() bool {
 	return again
 }
 
-// Topics returns, in AwaitVerdicts, the topics whose remote.storage.enable decides,
+// Topics returns, in AwaitRemoteStorage, the topics whose remote.storage.enable decides,
 // each once. The slice belongs to the caller.
 func (m *Machine) Topics() []string {
 	var names []string
@@ -383,9 +371,9 @@ func (m *Machine) Topics() []string {
 	return names
 }
 
-// eachInDoubt calls f, in AwaitVerdicts, with each topic whose remote storage status decides.
+// eachInDoubt calls f, in AwaitRemoteStorage, with each topic whose remote storage status decides.
 func (m *Machine) eachInDoubt(f func(t *topic)) {
-	if m.State() != AwaitVerdicts {
+	if m.State() != AwaitRemoteStorage {
 		return
 	}
 	for i := range m.topics.list {
@@ -396,11 +384,11 @@ func (m *Machine) eachInDoubt(f func(t *topic)) {
 	}
 }
 
-// Verdicts ends AwaitVerdicts; in other states it has no effect. of is called once for
+// SetRemoteStorage ends AwaitRemoteStorage; in other states it has no effect. of is called once for
 // each topic that Topics names, during the call. After the lookups of a second stage it is
 // needed again, also of topics that it was given for before.
-func (m *Machine) Verdicts(of func(topic string) RemoteStorage) {
-	if m.State() != AwaitVerdicts {
+func (m *Machine) SetRemoteStorage(of func(topic string) codec.RemoteStorage) {
+	if m.State() != AwaitRemoteStorage {
 		return
 	}
 	m.eachInDoubt(func(t *topic) {

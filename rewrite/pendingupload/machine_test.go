@@ -15,7 +15,7 @@ import (
 )
 
 func TestStateString(t *testing.T) {
-	for s, want := range map[State]string{AwaitAnswers: "AwaitAnswers", AwaitVerdicts: "AwaitVerdicts", Done: "Done", 9: "State(9)"} {
+	for s, want := range map[State]string{AwaitAnswers: "AwaitAnswers", AwaitRemoteStorage: "AwaitRemoteStorage", Done: "Done", 9: "State(9)"} {
 		if got := s.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -26,7 +26,7 @@ func TestStateString(t *testing.T) {
 // the last.
 func uploadedLog(n int) *tierlog.Log {
 	l := tierlog.New(0)
-	l.SetRemoteStorage(tierlog.Enabled)
+	l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	for range n - 1 {
 		l.Append(10)
 		l.NewLeaderEpoch(l.LeaderEpoch() + 2)
@@ -76,7 +76,7 @@ func TestWideSearchOfManyPartitions(t *testing.T) {
 	var askings []asking
 	for p := range int32(2000) {
 		l := tierlog.New(0)
-		l.SetRemoteStorage(tierlog.Enabled)
+		l.SetRemoteStorage(codec.RemoteStorageEnabled)
 		l.Append(10)
 		l.Upload(9)
 		l.NewLeaderEpoch(100 + p)
@@ -110,7 +110,7 @@ func TestTopicNamedTwice(t *testing.T) {
 	}
 	req := decodeRequest(t, ready(m)[1].Frame).(*kmsg.ListOffsetsRequest)
 	want := listOffsetsRequest(0, -1,
-		asking{"a", 0, latestTimestamp, -1}, asking{"a", 1, latestTimestamp, -1}, asking{"b", 0, latestTimestamp, -1})
+		asking{"a", 0, codec.LatestTimestamp, -1}, asking{"a", 1, codec.LatestTimestamp, -1}, asking{"b", 0, codec.LatestTimestamp, -1})
 	want.Version = 9
 	if got, want := encodeRequest(req, nil, 0), encodeRequest(want, nil, 0); !slices.Equal(got, want) {
 		t.Errorf("-1 look-up:\n got %x\nwant %x", got, want)
@@ -242,15 +242,15 @@ func TestNewKeepsNothing(t *testing.T) {
 }
 
 // TestCallsOutOfPlace: before Done there is no response, in other states than
-// AwaitVerdicts no topic is in doubt and a verdict changes nothing.
+// AwaitRemoteStorage no topic is in doubt and a status changes nothing.
 func TestCallsOutOfPlace(t *testing.T) {
 	m, err := newMachine(encodeRequest(listOffsetsRequest(0, -1, pending("t", 0)), nil, 5), 10, TwoFirst)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Verdicts(func(topic string) RemoteStorage {
+	m.SetRemoteStorage(func(topic string) codec.RemoteStorage {
 		t.Errorf("asked about %q", topic)
-		return RemoteStorageEnabled
+		return codec.RemoteStorageEnabled
 	})
 	if got := m.Topics(); m.State() != AwaitAnswers || m.Response() != nil || got != nil {
 		t.Errorf("%v, response %x, topics %q", m.State(), m.Response(), got)
@@ -322,7 +322,7 @@ func BenchmarkThousandPartitions(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		m.Verdicts(brk.verdicts)
+		m.SetRemoteStorage(brk.statuses)
 		if m.State() != Done {
 			b.Fatal(m.State())
 		}
@@ -335,7 +335,7 @@ func BenchmarkParseAndLower(b *testing.B) {
 	_, req := manyPartitions(b, 100)
 	for i := range req.Topics {
 		for j := range req.Topics[i].Partitions {
-			req.Topics[i].Partitions[j].Timestamp = latestTimestamp
+			req.Topics[i].Partitions[j].Timestamp = codec.LatestTimestamp
 		}
 	}
 	good := encodeRequest(req, []byte("client"), 3)

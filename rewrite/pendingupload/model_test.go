@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -81,8 +82,8 @@ func upheaval() []move {
 		{"restart", func(t *rapid.T, l *tierlog.Log) { l.Restart(nextEpoch(t, l)) }},
 		{"lag", func(t *rapid.T, l *tierlog.Log) { l.AwaitHighWatermark(nextEpoch(t, l), offsetIn(t, l)) }},
 		{"resign", func(_ *rapid.T, l *tierlog.Log) { l.Resign() }},
-		{"remote storage off", func(_ *rapid.T, l *tierlog.Log) { l.SetRemoteStorage(tierlog.Disabled) }},
-		{"remote storage on", func(_ *rapid.T, l *tierlog.Log) { l.SetRemoteStorage(tierlog.Enabled) }},
+		{"remote storage off", func(_ *rapid.T, l *tierlog.Log) { l.SetRemoteStorage(codec.RemoteStorageDisabled) }},
+		{"remote storage on", func(_ *rapid.T, l *tierlog.Log) { l.SetRemoteStorage(codec.RemoteStorageEnabled) }},
 		{"lose epochs", func(t *rapid.T, l *tierlog.Log) {
 			// A log that lost its epochs in epoch 0 is no other than one that never had any
 			// before: no broker can be told apart there.
@@ -97,7 +98,7 @@ func upheaval() []move {
 func history(t *rapid.T) *tierlog.Log {
 	l := tierlog.New(int32(evenly(t, 4, "first epoch")))
 	if evenly(t, 5, "remote storage") > 0 {
-		l.SetRemoteStorage(tierlog.Enabled)
+		l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	}
 	// Growth counts twice, so that a log grows between upheavals.
 	moves := slices.Concat(growth(), growth(), upheaval(), slices.Repeat([]move{election()}, 4))
@@ -111,7 +112,7 @@ func history(t *rapid.T) *tierlog.Log {
 // difference that the package documentation names. While the high watermark has not
 // reached the leader epoch, consumers get OFFSET_NOT_AVAILABLE at every offset.
 func nativeAnswer(l *tierlog.Log, isolation int8, replicaID, currentEpoch int32) tierlog.Answer {
-	last := l.ListOffset(tierlog.LatestTimestamp, isolation, replicaID, currentEpoch)
+	last := l.ListOffset(codec.LatestTimestamp, isolation, replicaID, currentEpoch)
 	if last.ErrorCode == tierlog.OffsetNotAvailable {
 		return last
 	}
@@ -134,9 +135,9 @@ func TestModelAgreesWithNative(t *testing.T) {
 			for range 1 + evenly(t, 4, "partitions") {
 				l := history(t)
 				if enabled {
-					l.SetRemoteStorage(tierlog.Enabled)
+					l.SetRemoteStorage(codec.RemoteStorageEnabled)
 				} else {
-					l.SetRemoteStorage(tierlog.Disabled)
+					l.SetRemoteStorage(codec.RemoteStorageDisabled)
 				}
 				logs[topic] = append(logs[topic], l)
 			}
@@ -246,7 +247,7 @@ func TestModelAgreesOnEpochs(t *testing.T) {
 			searches, rounds := 0, map[int]int{}
 			rapid.Check(t, func(t *rapid.T) {
 				l := tierlog.New(int32(evenly(t, 4, "first epoch")))
-				l.SetRemoteStorage(tierlog.Enabled)
+				l.SetRemoteStorage(codec.RemoteStorageEnabled)
 				for range 1 + evenly(t, 100, "epochs") {
 					l.Append(1 + int64(evenly(t, 5, "records")))
 					l.NewLeaderEpoch(l.LeaderEpoch() + oneOf(t, "step", history.steps...))

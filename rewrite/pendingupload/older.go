@@ -26,7 +26,7 @@ type Exchange interface {
 	State() State
 	Step(response []byte) error
 	Topics() []string
-	Verdicts(of func(topic string) RemoteStorage)
+	SetRemoteStorage(of func(topic string) codec.RemoteStorage)
 	Response() []byte
 	Report() Report
 	Size() int64
@@ -76,7 +76,7 @@ func NewOlder(r Request) (*Older, error) {
 	}
 	o := &Older{}
 	var err error
-	if r.PendingUpload > 0 && r.Version == pendingUploadVersion {
+	if r.PendingUpload > 0 && r.Version == codec.ListOffsetsPendingUpload {
 		o.pending, err = New(r, olderVersion+1, AllFour)
 	} else {
 		frame := append([]byte(nil), r.frame...)
@@ -113,7 +113,7 @@ func (o *Older) Ready() (Ask, bool) {
 
 // lowered puts the version of a ListOffsets lookup to the broker's.
 func lowered(a Ask) Ask {
-	if a.Key == listOffsetsKey {
+	if a.Key == codec.KeyListOffsets {
 		codec.PutRequestVersion(a.Frame, olderVersion)
 		a.Version = olderVersion
 	}
@@ -179,10 +179,10 @@ func (o *Older) Topics() []string {
 	return o.pending.Topics()
 }
 
-// Verdicts is as Machine.Verdicts.
-func (o *Older) Verdicts(of func(topic string) RemoteStorage) {
+// SetRemoteStorage is as Machine.SetRemoteStorage.
+func (o *Older) SetRemoteStorage(of func(topic string) codec.RemoteStorage) {
 	if o.pending != nil {
-		o.pending.Verdicts(of)
+		o.pending.SetRemoteStorage(of)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -48,8 +49,8 @@ func runOlder(t fataler, frame []byte, b *broker, of uploads, before func(asked 
 			queue = append(queue, a)
 		}
 		switch m.State() {
-		case AwaitVerdicts:
-			m.Verdicts(b.verdicts)
+		case AwaitRemoteStorage:
+			m.SetRemoteStorage(b.statuses)
 		case AwaitUploaded:
 			wanted, again := m.Wanted()
 			var known []Uploaded
@@ -87,7 +88,7 @@ func runOlder(t fataler, frame []byte, b *broker, of uploads, before func(asked 
 // olderHistory is a history that a broker of Kafka 3.6 to 3.8 can have: remote storage and
 // copying cannot be switched off there, and with a lost checkpoint of leader epochs a broker
 // does not find what it uploaded.
-func olderHistory(t *rapid.T, remote tierlog.RemoteStorage) *tierlog.Log {
+func olderHistory(t *rapid.T, remote codec.RemoteStorage) *tierlog.Log {
 	l := tierlog.New(int32(evenly(t, 4, "first epoch")))
 	l.SetRemoteStorage(remote)
 	moves := slices.Concat(growth(), growth(), upheaval(), slices.Repeat([]move{election()}, 4))
@@ -105,11 +106,11 @@ func olderHistory(t *rapid.T, remote tierlog.RemoteStorage) *tierlog.Log {
 func latestTieredOf(l *tierlog.Log, isolation int8, replicaID, currentEpoch int32) tierlog.Answer {
 	learned := l.Clone()
 	learned.LearnTiered()
-	if last := learned.ListOffset(tierlog.LatestTimestamp, isolation, replicaID, currentEpoch); last.ErrorCode != 0 {
+	if last := learned.ListOffset(codec.LatestTimestamp, isolation, replicaID, currentEpoch); last.ErrorCode != 0 {
 		return last
 	}
 	// Not limited to what the reader may read: the package documentation says why.
-	return learned.ListOffset(tierlog.LatestTieredTimestamp, isolation, math.MaxInt32, currentEpoch)
+	return learned.ListOffset(codec.LatestTieredTimestamp, isolation, math.MaxInt32, currentEpoch)
 }
 
 // TestOlderModelAgreesWithNative asks models of brokers without -5 through the machine, and
@@ -119,9 +120,9 @@ func TestOlderModelAgreesWithNative(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logs, learned := map[string][]*tierlog.Log{}, map[string][]*tierlog.Log{}
 		for _, topic := range []string{"a", "b", "c"} {
-			remote := tierlog.Enabled
+			remote := codec.RemoteStorageEnabled
 			if evenly(t, 5, "remote storage") == 0 {
-				remote = tierlog.Disabled
+				remote = codec.RemoteStorageDisabled
 			}
 			for range 1 + evenly(t, 4, "partitions") {
 				l := olderHistory(t, remote)
@@ -145,7 +146,7 @@ func TestOlderModelAgreesWithNative(t *testing.T) {
 			if evenly(t, 3, "only -5") == 0 {
 				for i := range req.Topics {
 					for j := range req.Topics[i].Partitions {
-						req.Topics[i].Partitions[j].Timestamp = tierlog.LatestTieredTimestamp
+						req.Topics[i].Partitions[j].Timestamp = codec.LatestTieredTimestamp
 					}
 				}
 			}
@@ -187,7 +188,7 @@ func (b *olderNative) answer(frame []byte) []byte {
 	for i, rt := range resp.Topics {
 		for j, p := range rt.Partitions {
 			a, logs := asked[[2]any{rt.Topic, p.Partition}], b.logs[rt.Topic]
-			if a.Timestamp != tierlog.LatestTieredTimestamp || p.ErrorCode == invalidRequest || int(p.Partition) >= len(logs) || b.denied[rt.Topic] {
+			if a.Timestamp != codec.LatestTieredTimestamp || p.ErrorCode == invalidRequest || int(p.Partition) >= len(logs) || b.denied[rt.Topic] {
 				continue
 			}
 			resp.Topics[i].Partitions[j] = answerOf(p.Partition, latestTieredOf(logs[p.Partition], req.IsolationLevel, req.ReplicaID, a.CurrentLeaderEpoch))
@@ -200,7 +201,7 @@ func (b *olderNative) answer(frame []byte) []byte {
 // up to there.
 func olderLog() *tierlog.Log {
 	l := tierlog.New(0)
-	l.SetRemoteStorage(tierlog.Enabled)
+	l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	l.Append(100)
 	l.NewLeaderEpoch(2)
 	l.Append(100)
@@ -233,7 +234,7 @@ func TestOlderAnswers(t *testing.T) {
 		return func(Partition, bool) Uploaded { return Uploaded{Known: true, Epochs: e} }
 	}
 	unclean := tierlog.New(1) // epoch 1 has 0 to 29, epoch 2 the rest
-	unclean.SetRemoteStorage(tierlog.Enabled)
+	unclean.SetRemoteStorage(codec.RemoteStorageEnabled)
 	unclean.Append(30)
 	unclean.NewLeaderEpoch(2)
 	unclean.Append(30)
@@ -256,12 +257,12 @@ func TestOlderAnswers(t *testing.T) {
 		}, at(-1, -1), at(-1, -1), 6},
 	} {
 		b := olderBroker(t, c.log)
-		got, m := olderAnswer(t, b, latestTieredTimestamp, c.of, nil)
+		got, m := olderAnswer(t, b, codec.LatestTieredTimestamp, c.of, nil)
 		if got != c.latest || m.Report().Asks != c.asks || b.requests != c.asks {
 			t.Errorf("%s: -5 is %+v after %d lookups, %d sent; want %+v after %d", c.name, got, m.Report().Asks, b.requests, c.latest, c.asks)
 		}
 		b.requests = 0
-		if got, m := olderAnswer(t, b, earliestPendingUploadTimestamp, c.of, nil); got != c.pending || b.requests != m.Report().Asks {
+		if got, m := olderAnswer(t, b, codec.EarliestPendingUploadTimestamp, c.of, nil); got != c.pending || b.requests != m.Report().Asks {
 			t.Errorf("%s: -6 is %+v after %d lookups, %d sent; want %+v", c.name, got, m.Report().Asks, b.requests, c.pending)
 		}
 	}
@@ -281,7 +282,7 @@ func TestOlderReaderThatLags(t *testing.T) {
 		{"and still does", Uploaded{Known: true, Epochs: []EpochOffset{{0, 99}}}, at(-1, -1), at(-1, -1), 1},
 		{"and is gone", Uploaded{}, at(-1, -1), at(-1, -1), 1},
 	} {
-		for timestamp, want := range map[int64]tierlog.Answer{latestTieredTimestamp: c.latest, earliestPendingUploadTimestamp: c.pending} {
+		for timestamp, want := range map[int64]tierlog.Answer{codec.LatestTieredTimestamp: c.latest, codec.EarliestPendingUploadTimestamp: c.pending} {
 			for _, first := range []Uploaded{{Known: true}, {Known: true, Epochs: []EpochOffset{{0, 99}}}} {
 				calls := 0
 				got, m := olderAnswer(t, olderBroker(t, olderLog()), timestamp, func(_ Partition, again bool) Uploaded {
@@ -304,7 +305,7 @@ func TestOlderReaderThatLags(t *testing.T) {
 
 // A topic that is deleted and created again while it is asked for has another id.
 func TestOlderTopicCreatedAnew(t *testing.T) {
-	for timestamp, confirmed := range map[int64]int{latestTieredTimestamp: 5, earliestPendingUploadTimestamp: 7} {
+	for timestamp, confirmed := range map[int64]int{codec.LatestTieredTimestamp: 5, codec.EarliestPendingUploadTimestamp: 7} {
 		b := olderBroker(t, olderLog())
 		got, m := olderAnswer(t, b, timestamp, b.uploads, func(asked int) { b.recreated = asked >= confirmed })
 		if got != at(-1, -1) || m.UnknownUploads() != 1 {
@@ -375,7 +376,7 @@ func playOlder(b *broker, m *Older, cut, n int) (whole bool, err error) {
 // FuzzOlder plays any bytes as the client's request and the broker's responses.
 func FuzzOlder(f *testing.F) {
 	b := olderBroker(f, olderLog())
-	for _, timestamp := range []int64{latestTieredTimestamp, earliestPendingUploadTimestamp, -7} {
+	for _, timestamp := range []int64{codec.LatestTieredTimestamp, codec.EarliestPendingUploadTimestamp, -7} {
 		frame := encodeRequest(listOffsetsRequest(0, -1, asking{"t", 0, timestamp, -1}), []byte("client"), 5)
 		r, err := ParseRequest(frame)
 		if err != nil {
@@ -424,8 +425,8 @@ func FuzzOlder(f *testing.F) {
 				t.Fatalf("%d bytes held", m.Size())
 			}
 			switch m.State() {
-			case AwaitVerdicts:
-				m.Verdicts(func(string) RemoteStorage { return RemoteStorageEnabled })
+			case AwaitRemoteStorage:
+				m.SetRemoteStorage(func(string) codec.RemoteStorage { return codec.RemoteStorageEnabled })
 			case AwaitUploaded:
 				wanted, _ := m.Wanted()
 				known := make([]Uploaded, len(wanted))

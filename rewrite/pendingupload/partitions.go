@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"tiergate/codec"
 )
 
 // outcome says how far a partition is.
@@ -92,7 +94,7 @@ type choice func(timestamp int64) (p partition, instead int64, ok bool)
 
 // pendingUploads chooses the partitions that ask for -6.
 func pendingUploads(timestamp int64) (partition, int64, bool) {
-	return partition{}, latestTieredTimestamp, timestamp == earliestPendingUploadTimestamp
+	return partition{}, codec.LatestTieredTimestamp, timestamp == codec.EarliestPendingUploadTimestamp
 }
 
 // collect fills the machine's topics and partitions from the client's request and replaces

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -56,14 +57,14 @@ func TestModelOfRaces(t *testing.T) {
 			var askings []asking
 			for i := range 3 {
 				l := history(t)
-				l.SetRemoteStorage(tierlog.Enabled)
+				l.SetRemoteStorage(codec.RemoteStorageEnabled)
 				l.NewLeaderEpoch(nextEpoch(t, l))
 				b.logs["t"] = append(b.logs["t"], l)
 				w := &watched{log: l, native: map[tierlog.Answer]bool{}, isolation: isolation, replicaID: replicaID, currentEpoch: -1, lowest: l.LogEnd()}
 				if checksEpoch {
 					w.currentEpoch = l.LeaderEpoch()
 				}
-				askings = append(askings, asking{"t", int32(i), earliestPendingUploadTimestamp, w.currentEpoch})
+				askings = append(askings, asking{"t", int32(i), codec.EarliestPendingUploadTimestamp, w.currentEpoch})
 				w.note("request")
 				all = append(all, w)
 			}

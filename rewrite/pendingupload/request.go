@@ -13,15 +13,9 @@ import (
 
 // Source of the layout: ListOffsetsRequest.json, versions 6 to 11.
 const (
-	listOffsetsKey int16 = 2
 	// firstFlexible is the first version with compact lengths and tags.
 	firstFlexible int16 = 6
-	// firstTimeout is the first version with TimeoutMs (KIP-1075).
-	firstTimeout int16 = 10
-	// pendingUploadVersion is the only version that knows -6, and the highest there is.
-	pendingUploadVersion int16 = 11
-
-	timeoutLen = 4
+	timeoutLen          = 4
 	// minTopicLen is an empty name, an empty array and no tags.
 	minTopicLen = 3
 )
@@ -35,15 +29,6 @@ const (
 	minRequestPartition = requestTags + 1
 	// replicaAndIsolation is the length of the fields between the header and the topics.
 	replicaAndIsolation = 5
-)
-
-// Timestamps with a meaning of their own.
-const (
-	latestTimestamp                int64 = -1
-	earliestTimestamp              int64 = -2
-	earliestLocalTimestamp         int64 = -4
-	latestTieredTimestamp          int64 = -5
-	earliestPendingUploadTimestamp int64 = -6
 )
 
 // Request is a ListOffsets request of version 6 to 11 that ParseRequest has checked. It
@@ -77,11 +62,11 @@ func ParseRequest(frame []byte) (Request, error) {
 		return Request{}, fmt.Errorf("list_offsets request: a frame of %d bytes that is not whole", len(frame))
 	}
 	r := Request{Version: codec.RequestVersion(frame), frame: frame, timeoutOff: -1}
-	if key := codec.RequestKey(frame); key != listOffsetsKey {
+	if key := codec.RequestKey(frame); key != codec.KeyListOffsets {
 		return Request{}, fmt.Errorf("list_offsets request: API key %d", key)
 	}
-	if r.Version < firstFlexible || r.Version > pendingUploadVersion {
-		return Request{}, fmt.Errorf("list_offsets request: version %d is not one of %d to %d", r.Version, firstFlexible, pendingUploadVersion)
+	if r.Version < firstFlexible || r.Version > codec.ListOffsetsPendingUpload {
+		return Request{}, fmt.Errorf("list_offsets request: version %d is not one of %d to %d", r.Version, firstFlexible, codec.ListOffsetsPendingUpload)
 	}
 	var err error
 	if r.clientID, r.body, err = codec.RequestBody(frame, codec.Flexible); err != nil {
@@ -93,7 +78,7 @@ func ParseRequest(frame []byte) (Request, error) {
 		name, before = topic, r.PendingUpload
 	}, func(off int) {
 		r.Partitions++
-		if timestampAt(frame, off) != earliestPendingUploadTimestamp {
+		if timestampAt(frame, off) != codec.EarliestPendingUploadTimestamp {
 			return
 		}
 		if r.PendingUpload == before {
@@ -102,7 +87,7 @@ func ParseRequest(frame []byte) (Request, error) {
 		}
 		r.PendingUpload++
 	})
-	if r.Version >= firstTimeout {
+	if r.Version >= codec.ListOffsetsTimeout {
 		r.timeoutOff = c.Off()
 		c.Skip(timeoutLen)
 	}
@@ -131,7 +116,7 @@ func (r *Request) eachPartition(topic func(name []byte), partition func(off int)
 func (r *Request) Lower(version int16) []byte {
 	frame := r.frame
 	codec.PutRequestVersion(frame, version)
-	if version >= firstTimeout || r.timeoutOff < 0 {
+	if version >= codec.ListOffsetsTimeout || r.timeoutOff < 0 {
 		return frame
 	}
 	frame = slices.Delete(frame, r.timeoutOff, r.timeoutOff+timeoutLen)
@@ -144,7 +129,7 @@ func (r *Request) Lower(version int16) []byte {
 func (r *Request) AsksTiered() bool {
 	tiered := false
 	r.eachPartition(func([]byte) {}, func(off int) {
-		tiered = tiered || timestampAt(r.frame, off) <= latestTieredTimestamp
+		tiered = tiered || timestampAt(r.frame, off) <= codec.LatestTieredTimestamp
 	})
 	return tiered
 }

@@ -16,8 +16,8 @@ import (
 // unknown tags included.
 func sampleRequest(version int16) *kmsg.ListOffsetsRequest {
 	req := listOffsetsRequest(1, 3,
-		asking{"orders", 0, earliestPendingUploadTimestamp, 4}, asking{"orders", 1, latestTimestamp, -1},
-		asking{"", 7, earliestPendingUploadTimestamp, -1}, asking{"payments", 2, 1700000000000, 0})
+		asking{"orders", 0, codec.EarliestPendingUploadTimestamp, 4}, asking{"orders", 1, codec.LatestTimestamp, -1},
+		asking{"", 7, codec.EarliestPendingUploadTimestamp, -1}, asking{"payments", 2, 1700000000000, 0})
 	req.Version = version
 	req.TimeoutMillis = 0x01020304
 	req.UnknownTags.Set(100, []byte("request"))
@@ -187,7 +187,7 @@ func countWithKmsg(t *testing.T, frame []byte, body int) (partitions, pending in
 	for _, topic := range req.Topics {
 		for _, p := range topic.Partitions {
 			partitions++
-			if p.Timestamp == earliestPendingUploadTimestamp {
+			if p.Timestamp == codec.EarliestPendingUploadTimestamp {
 				pending++
 			}
 		}

@@ -125,7 +125,7 @@ func TestPartitionsInAnyOrder(t *testing.T) {
 		first := map[[2]any]asking{}
 		var order []string
 		for range 1 + r.IntN(60) {
-			a := asking{fmt.Sprint("t", r.IntN(3)), r.Int32N(20) - 3, earliestPendingUploadTimestamp, r.Int32N(5) - 1}
+			a := asking{fmt.Sprint("t", r.IntN(3)), r.Int32N(20) - 3, codec.EarliestPendingUploadTimestamp, r.Int32N(5) - 1}
 			if _, ok := first[[2]any{a.topic, a.partition}]; !ok {
 				first[[2]any{a.topic, a.partition}] = a
 			}
@@ -138,7 +138,7 @@ func TestPartitionsInAnyOrder(t *testing.T) {
 		for _, topic := range order {
 			for i := int32(-3); i < 20; i++ {
 				if a, ok := first[[2]any{topic, i}]; ok {
-					a.timestamp = latestTimestamp
+					a.timestamp = codec.LatestTimestamp
 					sorted = append(sorted, a)
 				}
 			}
@@ -234,7 +234,7 @@ func TestEpochSearchEnds(t *testing.T) {
 		look := w.look
 		w.look = func(timestamp int64) point {
 			at := look(timestamp)
-			if timestamp == latestTimestamp {
+			if timestamp == codec.LatestTimestamp {
 				at.epoch = 1<<31 - 1
 			}
 			return at

@@ -130,12 +130,12 @@ type tier struct {
 // version below 11 knows. The broker would take these for times.
 func latestTiered(timestamp int64) (partition, int64, bool) {
 	switch {
-	case timestamp > latestTieredTimestamp:
+	case timestamp > codec.LatestTieredTimestamp:
 		return partition{}, 0, false
-	case timestamp == latestTieredTimestamp:
-		return partition{}, earliestTimestamp, true
+	case timestamp == codec.LatestTieredTimestamp:
+		return partition{}, codec.EarliestTimestamp, true
 	default:
-		return partition{outcome: failed, errorCode: unsupportedVersion}, earliestTimestamp, true
+		return partition{outcome: failed, errorCode: unsupportedVersion}, codec.EarliestTimestamp, true
 	}
 }
 
@@ -193,11 +193,11 @@ func (t *tier) Ready() (Ask, bool) {
 	case tierMetadata, tierConfirm:
 		return t.metadataAsk(), true
 	case tierLocal:
-		return t.table.lookup(earliestLocalTimestamp), true
+		return t.table.lookup(codec.EarliestLocalTimestamp), true
 	case tierStart:
 		return t.table.ownAsk(), true
 	case tierLast:
-		return t.table.lookup(latestTimestamp), true
+		return t.table.lookup(codec.LatestTimestamp), true
 	case tierEnds:
 	}
 	return t.endsAsk(), true
@@ -229,7 +229,7 @@ func (t *tier) endsAsk() Ask {
 		t.parts[i].rows = 0
 	}
 	topics, size := m.countRows(epochCandidateLen, func(p *partition, i int) int { return t.rowsOf(p, i) })
-	b := m.beginAsk(offsetForLeaderEpochKey, offsetForLeaderEpochVersion, size)
+	b := m.beginAsk(codec.KeyOffsetForLeaderEpoch, codec.OffsetForLeaderEpochLookup, size)
 	b = binary.BigEndian.AppendUint32(b, ^uint32(0))
 	b = codec.AppendArrayLen(b, codec.Flexible, topics)
 	b = m.appendTopics(b, func(b []byte, of *topic) []byte {
@@ -245,7 +245,7 @@ func (t *tier) endsAsk() Ask {
 		}
 		return b
 	})
-	return endAsk(offsetForLeaderEpochKey, offsetForLeaderEpochVersion, b)
+	return endAsk(codec.KeyOffsetForLeaderEpoch, codec.OffsetForLeaderEpochLookup, b)
 }
 
 // rowsOf is the number of epochs that a partition asks for in this round.

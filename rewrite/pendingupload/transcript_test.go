@@ -34,7 +34,7 @@ import (
 //	answer-hex
 //	<hex of a whole frame>
 //
-//	verdicts <topic>=<enabled|disabled|unknown>...
+//	status <topic>=<enabled|disabled|unknown>...
 //
 //	uploaded
 //	<topic> <partition> unknown|<epoch>:<offset>... [cut]
@@ -81,8 +81,8 @@ func (tr *transcript) command(t *testing.T, d *datadriven.TestData) string {
 		}
 		tr.queue = tr.queue[min(1, len(tr.queue)):]
 		return tr.after(t, tr.m.Step(frame))
-	case "verdicts":
-		tr.m.Verdicts(func(topic string) RemoteStorage { return transcriptVerdict(t, d, topic) })
+	case "status":
+		tr.m.SetRemoteStorage(func(topic string) codec.RemoteStorage { return transcriptStatus(t, d, topic) })
 		return tr.after(t, nil)
 	case "uploaded":
 		return tr.after(t, tr.m.(*Older).Take(transcriptUploaded(t, d, tr.m.(*Older))))
@@ -122,7 +122,7 @@ func (tr *transcript) after(t *testing.T, err error) string {
 		fmt.Fprintf(&b, "error: %v\n", err)
 	}
 	fmt.Fprintf(&b, "%v", tr.m.State())
-	if tr.m.State() == AwaitVerdicts {
+	if tr.m.State() == AwaitRemoteStorage {
 		fmt.Fprintf(&b, " %q", tr.m.Topics())
 	}
 	if tr.m.State() == AwaitUploaded {
@@ -164,7 +164,7 @@ func (tr *transcript) answer(t *testing.T, d *datadriven.TestData) []byte {
 			code = int16(number(t, d, value))
 		} else {
 			o, e, _ := strings.Cut(f[2], "/")
-			if ask.Key == offsetForLeaderEpochKey {
+			if ask.Key == codec.KeyOffsetForLeaderEpoch {
 				o, e = e, o
 			}
 			offset, epoch = number(t, d, o), int32(number(t, d, e))
@@ -181,7 +181,7 @@ func (tr *transcript) answer(t *testing.T, d *datadriven.TestData) []byte {
 			Partition: partition, ErrorCode: code, EndOffset: offset, LeaderEpoch: epoch,
 		})
 	}
-	if ask.Key == offsetForLeaderEpochKey {
+	if ask.Key == codec.KeyOffsetForLeaderEpoch {
 		return encodeResponse(ends, 1000)
 	}
 	return encodeResponse(list, 1000)
@@ -254,19 +254,19 @@ func transcriptUploaded(t *testing.T, d *datadriven.TestData, m *Older) []Upload
 	return uploaded
 }
 
-func transcriptVerdict(t *testing.T, d *datadriven.TestData, topic string) RemoteStorage {
-	var verdict string
-	d.ScanArgs(t, topic, &verdict)
-	switch verdict {
+func transcriptStatus(t *testing.T, d *datadriven.TestData, topic string) codec.RemoteStorage {
+	var status string
+	d.ScanArgs(t, topic, &status)
+	switch status {
 	case "enabled":
-		return RemoteStorageEnabled
+		return codec.RemoteStorageEnabled
 	case "disabled":
-		return RemoteStorageDisabled
+		return codec.RemoteStorageDisabled
 	case "unknown":
-		return RemoteStorageUnknown
+		return codec.RemoteStorageUnknown
 	}
-	d.Fatalf(t, "no verdict %q", verdict)
-	return RemoteStorageUnknown
+	d.Fatalf(t, "no status %q", status)
+	return codec.RemoteStorageUnknown
 }
 
 // printAsk prints a request in one line per topic.

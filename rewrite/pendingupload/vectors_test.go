@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -27,7 +28,7 @@ func TestVectors(t *testing.T) {
 				}
 				settled := v.Tier.Offset >= 0 && (v.Tier.Offset+1 >= v.Last.Offset || v.Tier.Epoch == v.Last.Epoch)
 				open := 0
-				if v.Log().RemoteStorage() == tierlog.Enabled && !settled {
+				if v.Log().RemoteStorage() == codec.RemoteStorageEnabled && !settled {
 					open = 1
 				}
 				if b.requests != report.Asks || report.Asks != 4+report.EpochRounds || report.EpochRounds > 1 {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/stand"
 	"tiergate/loadtest/kafka"
 	"tiergate/upstream"
@@ -159,7 +160,7 @@ func (b *bench) difference(ctx context.Context, conn *kafka.Conn, m kafka.Tiered
 	if b.version36() && m.Task != nil && got.unlimited == want && got.offset < want {
 		return text, notLimited
 	}
-	start, err := listOffset(ctx, conn, m.Topic, m.Partition, kafka.EarliestTimestamp)
+	start, err := listOffset(ctx, conn, m.Topic, m.Partition, codec.EarliestTimestamp)
 	if err == nil && got.offset == -1 && want < start.Offset {
 		return text, deletedEpochs
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/loadtest/kafka"
 	"tiergate/upstream"
 )
@@ -26,11 +27,11 @@ type derived struct {
 // derive returns the highest tiered offset of a partition of a tiered topic, from what the
 // reader knows and from requests to the leader, one at a time.
 func derive(ctx context.Context, conn *kafka.Conn, reader *upstream.Cluster, topic string, p upstream.TopicPartition) (derived, error) {
-	start, err := listOffset(ctx, conn, topic, p.Partition, kafka.EarliestTimestamp)
+	start, err := listOffset(ctx, conn, topic, p.Partition, codec.EarliestTimestamp)
 	if err != nil {
 		return derived{}, err
 	}
-	last, err := listOffset(ctx, conn, topic, p.Partition, kafka.LatestTimestamp)
+	last, err := listOffset(ctx, conn, topic, p.Partition, codec.LatestTimestamp)
 	if err != nil {
 		return derived{}, err
 	}

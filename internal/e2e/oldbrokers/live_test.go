@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"tiergate/codec"
 	"tiergate/loadtest/kafka"
 	"tiergate/upstream"
 )
@@ -54,9 +55,9 @@ func (b *bench) compareLive(t *testing.T, ctx context.Context, logs []kafka.Stat
 			must(t, err)
 			tier = d.offset
 		}
-		start, err := listOffset(ctx, conn, l.Topic, 0, kafka.EarliestTimestamp)
+		start, err := listOffset(ctx, conn, l.Topic, 0, codec.EarliestTimestamp)
 		must(t, err)
-		answered, err := listOffsetAt(ctx, conn, 9, l.Topic, 0, kafka.LatestTieredTimestamp)
+		answered, err := listOffsetAt(ctx, conn, 9, l.Topic, 0, codec.LatestTieredTimestamp)
 		must(t, err)
 		total.LatestTiered++
 		switch {
@@ -72,7 +73,7 @@ func (b *bench) compareLive(t *testing.T, ctx context.Context, logs []kafka.Stat
 		if b.cluster.Jars().Version != kafka.Kafka43 {
 			continue
 		}
-		native, err := listOffsetAt(ctx, conn, 11, l.Topic, 0, kafka.EarliestPendingUploadTimestamp)
+		native, err := listOffsetAt(ctx, conn, 11, l.Topic, 0, codec.EarliestPendingUploadTimestamp)
 		must(t, err)
 		total.PendingUpload++
 		if got := b.pendingUpload(t, ctx, conn, l, tier); got != native.Offset {
@@ -85,12 +86,12 @@ func (b *bench) compareLive(t *testing.T, ctx context.Context, logs []kafka.Stat
 func (b *bench) pendingUpload(t *testing.T, ctx context.Context, conn *kafka.Conn, l kafka.StateLog, tier int64) int64 {
 	t.Helper()
 	at := map[int64]int64{}
-	for _, timestamp := range []int64{kafka.EarliestLocalTimestamp, kafka.EarliestTimestamp, kafka.LatestTimestamp} {
+	for _, timestamp := range []int64{codec.EarliestLocalTimestamp, codec.EarliestTimestamp, codec.LatestTimestamp} {
 		p, err := listOffset(ctx, conn, l.Topic, 0, timestamp)
 		must(t, err)
 		at[timestamp] = p.Offset
 	}
-	local, start, last := at[kafka.EarliestLocalTimestamp], at[kafka.EarliestTimestamp], at[kafka.LatestTimestamp]
+	local, start, last := at[codec.EarliestLocalTimestamp], at[codec.EarliestTimestamp], at[codec.LatestTimestamp]
 	x := max(tier+1, start)
 	if tier < 0 && (!l.Tiered() || local > start) || x >= last {
 		return -1

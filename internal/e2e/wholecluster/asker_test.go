@@ -15,6 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/loadtest/kafka"
 )
 
@@ -279,7 +280,7 @@ func (a *asker) compare(t *testing.T, got sample, moments []moment) {
 
 // ask asks for -6 in one request of all partitions.
 func (a *asker) ask(ctx context.Context, conn *kafka.Conn) (sample, error) {
-	resp, err := conn.Request(ctx, a.listOffsets(11, kafka.EarliestPendingUploadTimestamp))
+	resp, err := conn.Request(ctx, a.listOffsets(11, codec.EarliestPendingUploadTimestamp))
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +343,7 @@ func (a *asker) sample(ctx context.Context) (moment, error) {
 // own is the node's own answer: native, or composed from its look-ups.
 func (a *asker) own(ctx context.Context) (moment, error) {
 	if a.native {
-		resps, err := pipelined(ctx, a.direct, a.listOffsets(11, kafka.EarliestPendingUploadTimestamp), a.listOffsets(11, kafka.EarliestTimestamp))
+		resps, err := pipelined(ctx, a.direct, a.listOffsets(11, codec.EarliestPendingUploadTimestamp), a.listOffsets(11, codec.EarliestTimestamp))
 		if err != nil {
 			return moment{}, err
 		}
@@ -354,7 +355,7 @@ func (a *asker) own(ctx context.Context) (moment, error) {
 		return moment{pending, start}, err
 	}
 	var reqs []kmsg.Request
-	for _, timestamp := range []int64{kafka.EarliestLocalTimestamp, kafka.EarliestTimestamp, kafka.LatestTieredTimestamp, kafka.LatestTimestamp} {
+	for _, timestamp := range []int64{codec.EarliestLocalTimestamp, codec.EarliestTimestamp, codec.LatestTieredTimestamp, codec.LatestTimestamp} {
 		reqs = append(reqs, a.listOffsets(10, timestamp))
 	}
 	resps, err := pipelined(ctx, a.direct, append(reqs, a.epochs())...)

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"tiergate/codec"
 	"tiergate/loadtest/kafka"
 )
 
@@ -65,7 +66,7 @@ func (p *pendingTopic) awaitUpload(t *testing.T, ctx context.Context, partition 
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	must(t, kafka.Poll(ctx, fmt.Sprintf("an upload of %s-%d", p.name, partition), func(context.Context) error {
-		tiered, start := p.lookup(t, ctx, partition, kafka.LatestTieredTimestamp), p.lookup(t, ctx, partition, kafka.EarliestTimestamp)
+		tiered, start := p.lookup(t, ctx, partition, codec.LatestTieredTimestamp), p.lookup(t, ctx, partition, codec.EarliestTimestamp)
 		if tiered+1 < p.active[partition] && start < p.active[partition] {
 			return fmt.Errorf("uploaded up to %d, deleted before %d, and the active segment begins at %d", tiered, start, p.active[partition])
 		}
@@ -114,7 +115,7 @@ func (p *pendingTopic) step(t *testing.T, ctx context.Context, random *rand.Rand
 	case 4, 5, 6:
 		p.move(t, ctx, partition)
 	case 7:
-		start, last := p.lookup(t, ctx, partition, kafka.EarliestTimestamp), p.lookup(t, ctx, partition, kafka.LatestTimestamp)
+		start, last := p.lookup(t, ctx, partition, codec.EarliestTimestamp), p.lookup(t, ctx, partition, codec.LatestTimestamp)
 		p.deleteTo(t, ctx, partition, start+random.Int64N(last-start+1))
 	case 8:
 		p.deleteTo(t, ctx, partition, -1)

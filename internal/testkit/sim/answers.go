@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/codec"
 	"tiergate/internal/testkit/tierlog"
 )
 
@@ -119,9 +120,9 @@ func (c *Cluster) listOffset(request *kmsg.ListOffsetsRequest, name string, ask 
 	}
 	var a tierlog.Answer
 	switch ask.Timestamp {
-	case tierlog.EarliestPendingUploadTimestamp: // kfake refused it below version 11
+	case codec.EarliestPendingUploadTimestamp: // kfake refused it below version 11
 		a = p.log.NativeEarliestPendingUpload(request.IsolationLevel, request.ReplicaID, ask.CurrentLeaderEpoch)
-	case tierlog.LatestTimestamp, tierlog.EarliestTimestamp, tierlog.EarliestLocalTimestamp, tierlog.LatestTieredTimestamp:
+	case codec.LatestTimestamp, codec.EarliestTimestamp, codec.EarliestLocalTimestamp, codec.LatestTieredTimestamp:
 		a = p.log.ListOffset(ask.Timestamp, request.IsolationLevel, request.ReplicaID, ask.CurrentLeaderEpoch)
 	default:
 		if t.records == ProducedRecords {
@@ -188,11 +189,11 @@ func (c *Cluster) answerDescribeConfigs(request *kmsg.DescribeConfigsRequest, re
 	}
 }
 
-func (c *Cluster) topicRemoteStorage(name string) RemoteStorage {
-	if t := c.topics[name]; t != nil && t.partitions[0].log.RemoteStorage() == tierlog.Enabled {
-		return RemoteStorageEnabled
+func (c *Cluster) topicRemoteStorage(name string) codec.RemoteStorage {
+	if t := c.topics[name]; t != nil && t.partitions[0].log.RemoteStorage() == codec.RemoteStorageEnabled {
+		return codec.RemoteStorageEnabled
 	}
-	return RemoteStorageDisabled
+	return codec.RemoteStorageDisabled
 }
 
 func deny(r *kmsg.DescribeConfigsResponseResource, reason *kerr.Error) {
@@ -201,7 +202,7 @@ func deny(r *kmsg.DescribeConfigsResponseResource, reason *kerr.Error) {
 
 // addConfig adds a config to a resource without error, if it was asked for. "true" is
 // set at source, "false" is the default.
-func addConfig(r *kmsg.DescribeConfigsResponseResource, names []string, name string, value RemoteStorage, source kmsg.ConfigSource) {
+func addConfig(r *kmsg.DescribeConfigsResponseResource, names []string, name string, value codec.RemoteStorage, source kmsg.ConfigSource) {
 	if r.ErrorCode != 0 || names != nil && !slices.Contains(names, name) {
 		return
 	}
@@ -210,7 +211,7 @@ func addConfig(r *kmsg.DescribeConfigsResponseResource, names []string, name str
 	config.Name = name
 	config.ConfigType = kmsg.ConfigTypeBoolean
 	config.Value, config.Source = kmsg.StringPtr("true"), source
-	if value == RemoteStorageDisabled {
+	if value != codec.RemoteStorageEnabled {
 		config.Value, config.Source, config.IsDefault = kmsg.StringPtr("false"), kmsg.ConfigSourceDefaultConfig, true
 	}
 	config.ReadOnly = r.ResourceType == kmsg.ConfigResourceTypeBroker

@@ -3,7 +3,11 @@
 
 package sim
 
-import "tiergate/internal/testkit/tierlog"
+import (
+	"tiergate/internal/testkit/tierlog"
+
+	"tiergate/codec"
+)
 
 // SampleTopics returns topics in every state that matters to the -6 answer, for the
 // demo and for tests. The models are new with each call.
@@ -29,7 +33,7 @@ func SampleTopics() []Topic {
 
 func tieredWith(records int64) *tierlog.Log {
 	l := tierlog.New(0)
-	l.SetRemoteStorage(tierlog.Enabled)
+	l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	l.Append(records)
 	return l
 }

@@ -15,15 +15,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-)
 
-// RemoteStorage is what DescribeConfigs says of remote storage: of a topic as
-// remote.storage.enable, of a broker as remote.log.storage.system.enable.
-type RemoteStorage uint8
-
-const (
-	RemoteStorageDisabled RemoteStorage = iota
-	RemoteStorageEnabled
+	"tiergate/codec"
 )
 
 // Records says whether a topic has records behind its offsets.
@@ -69,7 +62,7 @@ type Options struct {
 	DescribeConfigs DescribeConfigs
 	// SystemRemoteStorage is the brokers' remote.log.storage.system.enable. The zero
 	// value says false; New does not look at whether topics agree.
-	SystemRemoteStorage RemoteStorage
+	SystemRemoteStorage codec.RemoteStorage
 	// TLS makes the brokers speak TLS.
 	TLS *tls.Config
 	// Kfake has more options for kfake, such as SASL users. kfake.ListenFn,
@@ -102,7 +95,7 @@ type Cluster struct {
 	closed          bool
 	topics          map[string]*topic
 	describeConfigs DescribeConfigs
-	system          RemoteStorage
+	system          codec.RemoteStorage
 
 	connsMu sync.Mutex
 	conns   map[*conn]struct{}
@@ -237,7 +230,7 @@ func (c *Cluster) SetDescribeConfigs(d DescribeConfigs) {
 }
 
 // SetSystemRemoteStorage changes what brokers say of themselves.
-func (c *Cluster) SetSystemRemoteStorage(r RemoteStorage) {
+func (c *Cluster) SetSystemRemoteStorage(r codec.RemoteStorage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.system = r

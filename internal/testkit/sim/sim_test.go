@@ -259,7 +259,7 @@ func describe(t *testing.T, c *sim.Cluster, names []string) string {
 }
 
 func TestDescribeConfigs(t *testing.T) {
-	c := start(t, sim.Options{Topics: sim.SampleTopics(), SystemRemoteStorage: sim.RemoteStorageEnabled})
+	c := start(t, sim.Options{Topics: sim.SampleTopics(), SystemRemoteStorage: codec.RemoteStorageEnabled})
 	names := []string{"remote.storage.enable", "cleanup.policy", "remote.log.storage.system.enable"}
 	want := "orders:E0 cleanup.policy=delete(DEFAULT_CONFIG) remote.storage.enable=true(DYNAMIC_TOPIC_CONFIG) " +
 		"sessions:E0 cleanup.policy=delete(DEFAULT_CONFIG) remote.storage.enable=false(DEFAULT_CONFIG) " +
@@ -271,8 +271,8 @@ func TestDescribeConfigs(t *testing.T) {
 	if got := describe(t, c, []string{"cleanup.policy"}); got != want {
 		t.Errorf("by name: got  %s\nwant %s", got, want)
 	}
-	c.SetSystemRemoteStorage(sim.RemoteStorageDisabled)
-	if err := c.Update("orders", 0, func(l *tierlog.Log) { l.SetRemoteStorage(tierlog.Disabled) }); err != nil {
+	c.SetSystemRemoteStorage(codec.RemoteStorageDisabled)
+	if err := c.Update("orders", 0, func(l *tierlog.Log) { l.SetRemoteStorage(codec.RemoteStorageDisabled) }); err != nil {
 		t.Fatal(err)
 	}
 	want = "orders:E0 remote.storage.enable=false(DEFAULT_CONFIG) sessions:E0 remote.storage.enable=false(DEFAULT_CONFIG) " +

@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
-	"tiergate/internal/testkit/tierlog"
 )
 
 // ownClientID marks the requests of the simulation's own producer. They are neither
@@ -148,8 +147,8 @@ func lowered(frame []byte, body int, request kmsg.Request) []byte {
 		low.Topics[i] = t
 		low.Topics[i].Partitions = append([]kmsg.ListOffsetsRequestTopicPartition(nil), t.Partitions...)
 		for j := range low.Topics[i].Partitions {
-			if p := &low.Topics[i].Partitions[j]; p.Timestamp == tierlog.EarliestPendingUploadTimestamp {
-				p.Timestamp = tierlog.LatestTieredTimestamp
+			if p := &low.Topics[i].Partitions[j]; p.Timestamp == codec.EarliestPendingUploadTimestamp {
+				p.Timestamp = codec.LatestTieredTimestamp
 			}
 		}
 	}

@@ -3,37 +3,41 @@
 
 package tierlog
 
-import "sort"
+import (
+	"sort"
+
+	"tiergate/codec"
+)
 
 // ListOffset answers as a broker of Kafka 3.9 to 4.1 answers ListOffsets version 9 or
 // 10. isolation counts for ConsumerReplicaID only; currentLeaderEpoch -1 means that the
 // client does not check it. -6 and below get UNSUPPORTED_VERSION.
 func (l *Log) ListOffset(timestamp int64, isolation int8, replicaID, currentLeaderEpoch int32) Answer {
-	if timestamp <= EarliestPendingUploadTimestamp {
+	if timestamp <= codec.EarliestPendingUploadTimestamp {
 		return failed(UnsupportedVersion)
 	}
 	if code := l.refuse(replicaID, currentLeaderEpoch); code != None {
 		return failed(code)
 	}
 	switch timestamp {
-	case LatestTimestamp:
+	case codec.LatestTimestamp:
 		if code := l.lagging(replicaID); code != None {
 			return failed(code)
 		}
 		return found(l.lastFetchable(isolation, replicaID), l.leaderEpoch)
-	case EarliestTimestamp:
+	case codec.EarliestTimestamp:
 		return found(l.logStart, l.startEpoch())
-	case EarliestLocalTimestamp:
-		if l.remote == Disabled {
+	case codec.EarliestLocalTimestamp:
+		if l.remote == codec.RemoteStorageDisabled {
 			return found(l.logStart, l.startEpoch())
 		}
 		return found(l.localLogStart, l.epochOf(l.localLogStart))
-	case LatestTieredTimestamp:
-		if l.remote == Disabled {
+	case codec.LatestTieredTimestamp:
+		if l.remote == codec.RemoteStorageDisabled {
 			return l.fetchable(found(noOffset, noEpoch), isolation, replicaID)
 		}
 		return l.fetchable(found(l.highestRemote, l.epochOf(l.highestRemote)), isolation, replicaID)
-	case MaxTimestamp:
+	case codec.MaxTimestamp:
 		return l.record(l.logEnd-1, isolation, replicaID)
 	default:
 		return l.record(max(timestamp, l.logStart), isolation, replicaID)
@@ -47,7 +51,7 @@ func (l *Log) NativeEarliestPendingUpload(isolation int8, replicaID, currentLead
 	}
 	a := found(noOffset, noEpoch)
 	switch {
-	case l.remote == Disabled:
+	case l.remote == codec.RemoteStorageDisabled:
 	case l.highestRemote >= 0:
 		pending := max(l.highestRemote+1, l.logStart)
 		a = found(pending, l.epochOf(pending))

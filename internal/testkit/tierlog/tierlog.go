@@ -18,16 +18,8 @@ package tierlog
 import (
 	"fmt"
 	"slices"
-)
 
-// Timestamps with a meaning of their own in ListOffsets.
-const (
-	LatestTimestamp                int64 = -1
-	EarliestTimestamp              int64 = -2
-	MaxTimestamp                   int64 = -3
-	EarliestLocalTimestamp         int64 = -4
-	LatestTieredTimestamp          int64 = -5
-	EarliestPendingUploadTimestamp int64 = -6
+	"tiergate/codec"
 )
 
 // Isolation levels and replica ids of a ListOffsets request.
@@ -60,16 +52,6 @@ const (
 	noTimestamp int64 = -1
 )
 
-// RemoteStorage is what remote.storage.enable of the topic says.
-type RemoteStorage uint8
-
-const (
-	// Disabled topics have no remote part.
-	Disabled RemoteStorage = iota
-	// Enabled topics upload and may delete locally what is uploaded.
-	Enabled
-)
-
 // Answer is one partition of a ListOffsets response.
 type Answer struct {
 	ErrorCode int16
@@ -98,7 +80,7 @@ const unheld int64 = -1
 // never leave the states that a broker can be in: an offset that a broker would refuse
 // is moved to the nearest one that it would take. Not safe for concurrent use.
 type Log struct {
-	remote  RemoteStorage
+	remote  codec.RemoteStorage
 	copying bool
 
 	logStart, localLogStart, logEnd int64
@@ -121,6 +103,7 @@ type Log struct {
 // topic without remote storage.
 func New(leaderEpoch int32) *Log {
 	l := &Log{
+		remote:        codec.RemoteStorageDisabled,
 		copying:       true,
 		heldWatermark: unheld,
 		heldStable:    unheld,
@@ -165,7 +148,7 @@ func (l *Log) LeaderEpoch() int32 { return l.leaderEpoch }
 func (l *Log) IsLeader() bool { return l.leader }
 
 // RemoteStorage is what remote.storage.enable says.
-func (l *Log) RemoteStorage() RemoteStorage { return l.remote }
+func (l *Log) RemoteStorage() codec.RemoteStorage { return l.remote }
 
 // HighWatermark is the log end, unless it is held back.
 func (l *Log) HighWatermark() int64 {
@@ -240,7 +223,7 @@ func (l *Log) Restart(epoch int32) {
 // uploaded offset. It finds none when copying is off, and none when everything
 // uploaded was deleted.
 func (l *Log) LearnRemote() {
-	if l.remote == Enabled && l.copying && l.uploaded >= l.logStart {
+	if l.remote == codec.RemoteStorageEnabled && l.copying && l.uploaded >= l.logStart {
 		l.highestRemote = max(l.highestRemote, l.uploaded)
 	}
 }
@@ -254,7 +237,7 @@ func (l *Log) Resign() { l.leader = false }
 func (l *Log) Upload(endOffset int64) {
 	l.LearnRemote()
 	endOffset = min(endOffset, l.LastStableOffset()-1)
-	if l.remote != Enabled || !l.copying || endOffset < l.logStart || endOffset <= l.highestRemote {
+	if l.remote != codec.RemoteStorageEnabled || !l.copying || endOffset < l.logStart || endOffset <= l.highestRemote {
 		return
 	}
 	for i, e := range l.epochs {
@@ -356,9 +339,9 @@ func (l *Log) LoseEpochs() {
 
 // SetRemoteStorage is remote.storage.enable. Switching it off deletes the remote part
 // (remote.log.delete.on.disable=true), so the log starts where the local log does.
-func (l *Log) SetRemoteStorage(s RemoteStorage) {
+func (l *Log) SetRemoteStorage(s codec.RemoteStorage) {
 	l.remote = s
-	if s == Disabled {
+	if s == codec.RemoteStorageDisabled {
 		l.highestRemote, l.uploaded = noOffset, noOffset
 		if l.localLogStart > l.logStart {
 			l.logStart = l.localLogStart

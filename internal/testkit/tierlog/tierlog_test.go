@@ -5,6 +5,8 @@ package tierlog
 
 import (
 	"testing"
+
+	"tiergate/codec"
 )
 
 // TestVectors holds the model to what real brokers answered (the specification's table).
@@ -16,10 +18,10 @@ func TestVectors(t *testing.T) {
 				timestamp int64
 				want      OffsetEpoch
 			}{
-				{EarliestTimestamp, v.Start},
-				{EarliestLocalTimestamp, v.Local},
-				{LatestTieredTimestamp, v.Tier},
-				{LatestTimestamp, v.Last},
+				{codec.EarliestTimestamp, v.Start},
+				{codec.EarliestLocalTimestamp, v.Local},
+				{codec.LatestTieredTimestamp, v.Tier},
+				{codec.LatestTimestamp, v.Last},
 			} {
 				want := Answer{Timestamp: -1, Offset: look.want.Offset, Epoch: look.want.Epoch}
 				if got := l.ListOffset(look.timestamp, ReadUncommitted, ConsumerReplicaID, -1); got != want {
@@ -54,7 +56,7 @@ func ask(t *testing.T, l *Log, looks ...look) {
 	t.Helper()
 	for _, k := range looks {
 		got := l.ListOffset(k.timestamp, k.isolation, k.replicaID, k.currentEpoch)
-		if k.timestamp == EarliestPendingUploadTimestamp {
+		if k.timestamp == codec.EarliestPendingUploadTimestamp {
 			got = l.NativeEarliestPendingUpload(k.isolation, k.replicaID, k.currentEpoch)
 		}
 		if got != k.want {
@@ -74,26 +76,26 @@ func TestReaders(t *testing.T) {
 	l.SetHighWatermark(20)
 	l.Append(10)
 	ask(t, l,
-		look{LatestTimestamp, ReadCommitted, ConsumerReplicaID, -1, at(10, 3)},
-		look{LatestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(20, 3)},
-		look{LatestTimestamp, ReadCommitted, 5, -1, at(30, 3)},
-		look{LatestTimestamp, ReadUncommitted, DebuggingReplicaID, -1, at(30, 3)},
-		look{MaxTimestamp, ReadUncommitted, 5, -1, Answer{Timestamp: 29, Offset: 29, Epoch: 3}},
-		look{MaxTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(-1, -1)},
+		look{codec.LatestTimestamp, ReadCommitted, ConsumerReplicaID, -1, at(10, 3)},
+		look{codec.LatestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(20, 3)},
+		look{codec.LatestTimestamp, ReadCommitted, 5, -1, at(30, 3)},
+		look{codec.LatestTimestamp, ReadUncommitted, DebuggingReplicaID, -1, at(30, 3)},
+		look{codec.MaxTimestamp, ReadUncommitted, 5, -1, Answer{Timestamp: 29, Offset: 29, Epoch: 3}},
+		look{codec.MaxTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(-1, -1)},
 		look{15, ReadUncommitted, ConsumerReplicaID, -1, Answer{Timestamp: 15, Offset: 15, Epoch: 3}},
 		look{15, ReadCommitted, ConsumerReplicaID, -1, at(-1, -1)},
 		look{99, ReadUncommitted, 5, -1, at(-1, -1)})
 	// Only stable records are uploaded.
 	l.Upload(25)
 	ask(t, l,
-		look{LatestTieredTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(9, 3)},
-		look{EarliestPendingUploadTimestamp, ReadCommitted, ConsumerReplicaID, -1, at(-1, -1)},
-		look{EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(10, 3)})
+		look{codec.LatestTieredTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(9, 3)},
+		look{codec.EarliestPendingUploadTimestamp, ReadCommitted, ConsumerReplicaID, -1, at(-1, -1)},
+		look{codec.EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(10, 3)})
 	l.ReleaseLastStableOffset()
 	l.ReleaseHighWatermark()
 	ask(t, l,
-		look{LatestTimestamp, ReadCommitted, ConsumerReplicaID, -1, at(30, 3)},
-		look{EarliestPendingUploadTimestamp, ReadCommitted, ConsumerReplicaID, -1, at(10, 3)})
+		look{codec.LatestTimestamp, ReadCommitted, ConsumerReplicaID, -1, at(30, 3)},
+		look{codec.EarliestPendingUploadTimestamp, ReadCommitted, ConsumerReplicaID, -1, at(10, 3)})
 }
 
 // TestNewLeaderAwaitsHighWatermark: consumers get OFFSET_NOT_AVAILABLE for the end, and
@@ -105,18 +107,18 @@ func TestNewLeaderAwaitsHighWatermark(t *testing.T) {
 	l.AwaitHighWatermark(4, 20)
 	unavailable := failed(OffsetNotAvailable)
 	ask(t, l,
-		look{LatestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, unavailable},
-		look{LatestTimestamp, ReadUncommitted, 5, -1, at(30, 4)},
-		look{EarliestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(0, 0)},
-		look{LatestTieredTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(19, 0)},
-		look{MaxTimestamp, ReadUncommitted, ConsumerReplicaID, -1, unavailable},
-		look{EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, unavailable})
+		look{codec.LatestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, unavailable},
+		look{codec.LatestTimestamp, ReadUncommitted, 5, -1, at(30, 4)},
+		look{codec.EarliestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(0, 0)},
+		look{codec.LatestTieredTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(19, 0)},
+		look{codec.MaxTimestamp, ReadUncommitted, ConsumerReplicaID, -1, unavailable},
+		look{codec.EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, unavailable})
 	l.SetHighWatermark(21)
-	ask(t, l, look{EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(20, 0)})
+	ask(t, l, look{codec.EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(20, 0)})
 	l.AwaitHighWatermark(6, 10)
-	ask(t, l, look{LatestTieredTimestamp, ReadUncommitted, ConsumerReplicaID, -1, unavailable})
+	ask(t, l, look{codec.LatestTieredTimestamp, ReadUncommitted, ConsumerReplicaID, -1, unavailable})
 	l.ReleaseHighWatermark()
-	ask(t, l, look{LatestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(30, 6)})
+	ask(t, l, look{codec.LatestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(30, 6)})
 }
 
 // TestRefusals: the errors that come before any offset.
@@ -124,10 +126,10 @@ func TestRefusals(t *testing.T) {
 	l := newTiered(4)
 	l.Append(5)
 	ask(t, l,
-		look{LatestTimestamp, ReadUncommitted, ConsumerReplicaID, 4, at(5, 4)},
-		look{LatestTimestamp, ReadUncommitted, ConsumerReplicaID, 3, failed(FencedLeaderEpoch)},
-		look{EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, 3, failed(FencedLeaderEpoch)},
-		look{EarliestLocalTimestamp, ReadUncommitted, 5, 5, failed(UnknownLeaderEpoch)},
+		look{codec.LatestTimestamp, ReadUncommitted, ConsumerReplicaID, 4, at(5, 4)},
+		look{codec.LatestTimestamp, ReadUncommitted, ConsumerReplicaID, 3, failed(FencedLeaderEpoch)},
+		look{codec.EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, 3, failed(FencedLeaderEpoch)},
+		look{codec.EarliestLocalTimestamp, ReadUncommitted, 5, 5, failed(UnknownLeaderEpoch)},
 		look{-7, ReadUncommitted, 5, -1, failed(UnsupportedVersion)})
 	if got, want := l.ListOffset(-6, ReadUncommitted, ConsumerReplicaID, -1), failed(UnsupportedVersion); got != want {
 		t.Errorf("-6 asked of an old broker: got %+v, want %+v", got, want)
@@ -137,8 +139,8 @@ func TestRefusals(t *testing.T) {
 	}
 	l.Resign()
 	ask(t, l,
-		look{EarliestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, failed(NotLeaderOrFollower)},
-		look{EarliestTimestamp, ReadUncommitted, DebuggingReplicaID, -1, at(0, 4)})
+		look{codec.EarliestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, failed(NotLeaderOrFollower)},
+		look{codec.EarliestTimestamp, ReadUncommitted, DebuggingReplicaID, -1, at(0, 4)})
 	if l.IsLeader() {
 		t.Error("the leader has resigned")
 	}
@@ -167,7 +169,7 @@ func TestEpochEnds(t *testing.T) {
 	l.LoseEpochs()
 	l.Append(5)
 	ask(t, l,
-		look{EarliestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(4, -1)},
+		look{codec.EarliestTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(4, -1)},
 		look{29, ReadUncommitted, ConsumerReplicaID, -1, Answer{Timestamp: 29, Offset: 29, Epoch: -1}},
 		look{30, ReadUncommitted, ConsumerReplicaID, -1, Answer{Timestamp: 30, Offset: 30, Epoch: 8}})
 }
@@ -180,7 +182,7 @@ func TestRefusedMoves(t *testing.T) {
 	if got := l.HighestRemote(); got != -1 {
 		t.Errorf("uploaded up to %d without remote storage", got)
 	}
-	l.SetRemoteStorage(Enabled)
+	l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	l.Upload(9)
 	l.DeleteLocal(20)
 	if got := l.LocalLogStart(); got != 10 {
@@ -201,10 +203,10 @@ func TestRefusedMoves(t *testing.T) {
 	if got := l.LeaderEpoch(); got != 1 {
 		t.Errorf("leader epoch %d after a restart with an old one", got)
 	}
-	ask(t, l, look{EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(-1, -1)})
+	ask(t, l, look{codec.EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(-1, -1)})
 	l.LearnRemote()
-	ask(t, l, look{EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(10, 0)})
-	l.SetRemoteStorage(Disabled)
+	ask(t, l, look{codec.EarliestPendingUploadTimestamp, ReadUncommitted, ConsumerReplicaID, -1, at(10, 0)})
+	l.SetRemoteStorage(codec.RemoteStorageDisabled)
 	if got := l.LogStart(); got != 10 {
 		t.Errorf("log starts at %d, the local log at 10, and the remote part is gone", got)
 	}
@@ -225,7 +227,7 @@ func TestClone(t *testing.T) {
 	if got := l.String(); got != before {
 		t.Errorf("got  %s\nwant %s", got, before)
 	}
-	if c.LogEnd() != 10010 || c.RemoteStorage() != Enabled {
+	if c.LogEnd() != 10010 || c.RemoteStorage() != codec.RemoteStorageEnabled {
 		t.Errorf("clone: %v", c)
 	}
 }

@@ -3,6 +3,8 @@
 
 package tierlog
 
+import "tiergate/codec"
+
 // OffsetEpoch is an offset and its leader epoch; -1 and -1 mean none.
 type OffsetEpoch struct {
 	Offset int64
@@ -130,7 +132,7 @@ func Vectors() []Vector {
 				l := newTiered(0)
 				l.Append(10000)
 				l.Upload(9785)
-				l.SetRemoteStorage(Disabled)
+				l.SetRemoteStorage(codec.RemoteStorageDisabled)
 				return l
 			},
 			Tier: none, Last: OffsetEpoch{10000, 0}, PendingUpload: none,
@@ -153,7 +155,7 @@ func Vectors() []Vector {
 
 func newTiered(leaderEpoch int32) *Log {
 	l := New(leaderEpoch)
-	l.SetRemoteStorage(Enabled)
+	l.SetRemoteStorage(codec.RemoteStorageEnabled)
 	return l
 }
 

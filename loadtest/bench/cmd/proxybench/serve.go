@@ -58,8 +58,8 @@ func (c *tiergateCmd) Run(ctx context.Context) error {
 			var dialer net.Dialer
 			return dialer.DialContext(ctx, "tcp", c.Broker)
 		},
-		Rules:    rewrite.Rules{PendingUpload: rewrite.PendingUploadAuto},
-		Verdicts: noVerdicts{},
+		Rules:         rewrite.Rules{PendingUpload: rewrite.PendingUploadAuto},
+		RemoteStorage: noRemoteStorage{},
 	}
 	if config != nil {
 		endpoint.TLS = func() *tls.Config { return config }
@@ -112,14 +112,14 @@ func tellMetrics(in io.Reader, out io.Writer, registry prometheus.Gatherer) {
 	}
 }
 
-// noVerdicts knows nothing: no request of the benchmark needs a verdict.
-type noVerdicts struct{}
+// noRemoteStorage knows nothing: no request of the benchmark needs a remote storage status.
+type noRemoteStorage struct{}
 
-func (noVerdicts) CachedRemoteStorage(string) (enabled, known bool) { return false, false }
-func (noVerdicts) ResolveRemoteStorage(context.Context, []string) map[string]bool {
+func (noRemoteStorage) CachedRemoteStorage(string) (enabled, known bool) { return false, false }
+func (noRemoteStorage) ResolveRemoteStorage(context.Context, []string) map[string]bool {
 	return nil
 }
-func (noVerdicts) ObserveRemoteStorage([]string) {}
+func (noRemoteStorage) ObserveRemoteStorage([]string) {}
 
 type copyCmd struct{ serve }
 
