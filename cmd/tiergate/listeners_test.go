@@ -358,7 +358,7 @@ func TestUnmappedNodesAreServed(t *testing.T) {
 			n, _ := strconv.Atoi(p.metric(t, fmt.Sprintf(`tiergate_unmapped_nodes_total{listener=%q}`, mode)))
 			return n > 0
 		})
-		if got := p.lines("listener=" + mode + " node=2 unmapped_nodes=" + mode); len(got) == 0 {
+		if got := p.lines("listener=" + mode + " nodes=2 unmapped_nodes=" + mode); len(got) == 0 {
 			t.Errorf("%s: no warning", mode)
 		}
 	}
