@@ -135,17 +135,12 @@ func (s *switched) run(ctx context.Context, stop <-chan struct{}, first int) err
 
 // change makes one change, and sends requests until it has held for a while.
 func (s *switched) change(ctx context.Context, admin *kadm.Client, to, from tiering, fresh time.Duration) error {
-	if err := s.retry(ctx, func(ctx context.Context) error { return s.apply(ctx, admin, to) }); err != nil {
-		return err
-	}
-	if to.anew {
-		if err := s.retry(ctx, s.produce); err != nil {
-			return err
-		}
-	}
 	var id kadm.TopicID
+	anew := to.anew
 	err := s.retry(ctx, func(ctx context.Context) (err error) {
-		id, err = s.settled(ctx, to)
+		id, err = s.attempt(ctx, admin, to.tiered, anew)
+		// Not all that was sent and given up may have been carried out yet: from the start.
+		anew = anew || err != nil
 		return err
 	})
 	if err != nil {
@@ -175,9 +170,11 @@ func (s *switched) change(ctx context.Context, admin *kadm.Client, to, from tier
 func (s *switched) compare(ctx context.Context, offset int64, to, from tiering, age, fresh time.Duration, id kadm.TopicID) {
 	want := map[bool]int64{true: 0, false: -1}
 	if offset != want[to.tiered] && (age >= fresh || offset != want[from.tiered]) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		var now kadm.TopicID
 		err := s.retry(ctx, func(ctx context.Context) (err error) {
-			now, err = s.settled(ctx, to)
+			now, err = s.settled(ctx, to.tiered)
 			return err
 		})
 		if err != nil || now != id {
@@ -199,10 +196,27 @@ func (s *switched) compare(ctx context.Context, offset int64, to, from tiering, 
 	}
 }
 
+// attempt makes the change once, and waits until every broker has it.
+func (s *switched) attempt(ctx context.Context, admin *kadm.Client, tiered, anew bool) (id kadm.TopicID, err error) {
+	if err := s.apply(ctx, admin, tiered, anew); err != nil {
+		return id, err
+	}
+	if anew {
+		if err := s.produce(ctx); err != nil {
+			return id, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = s.retry(ctx, func(ctx context.Context) error {
+		id, err = s.settled(ctx, tiered)
+		return err
+	})
+	return id, err
+}
+
 // retry repeats what faults may disturb.
 func (s *switched) retry(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
-	defer cancel()
 	for {
 		err := f(ctx)
 		if err == nil {
@@ -216,14 +230,14 @@ func (s *switched) retry(ctx context.Context, f func(context.Context) error) err
 }
 
 // apply makes the change. It may have been made in part before.
-func (s *switched) apply(ctx context.Context, admin *kadm.Client, to tiering) error {
+func (s *switched) apply(ctx context.Context, admin *kadm.Client, tiered, anew bool) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	enable := strconv.FormatBool(to.tiered)
-	if !to.anew {
+	enable := strconv.FormatBool(tiered)
+	if !anew {
 		configs := []kadm.AlterConfig{
 			{Op: kadm.SetConfig, Name: "remote.storage.enable", Value: &enable},
-			{Op: kadm.SetConfig, Name: "remote.log.delete.on.disable", Value: kadm.StringPtr(strconv.FormatBool(!to.tiered))},
+			{Op: kadm.SetConfig, Name: "remote.log.delete.on.disable", Value: kadm.StringPtr(strconv.FormatBool(!tiered))},
 		}
 		altered, err := admin.AlterTopicConfigs(ctx, configs, s.name)
 		if err != nil {
@@ -255,7 +269,7 @@ func (s *switched) produce(ctx context.Context) error {
 
 // settled has no error when every broker that the cluster lists has the topic as it was
 // changed, with its records. The id says which topic of that name it is.
-func (s *switched) settled(ctx context.Context, to tiering) (id kadm.TopicID, err error) {
+func (s *switched) settled(ctx context.Context, tiered bool) (id kadm.TopicID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	meta, err := s.direct.Metadata(ctx, s.name)
@@ -292,7 +306,7 @@ func (s *switched) settled(ctx context.Context, to tiering) (id kadm.TopicID, er
 			return id, err
 		}
 		if len(c.Resources) != 1 || len(c.Resources[0].Configs) != 1 || c.Resources[0].Configs[0].Value == nil ||
-			*c.Resources[0].Configs[0].Value != strconv.FormatBool(to.tiered) {
+			*c.Resources[0].Configs[0].Value != strconv.FormatBool(tiered) {
 			return id, fmt.Errorf("broker %d does not have the new configuration of %s yet", b.NodeID, s.name)
 		}
 	}
