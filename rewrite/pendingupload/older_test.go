@@ -459,3 +459,18 @@ func TestTierPartSize(t *testing.T) {
 		t.Errorf("a tierPart has %d bytes, tierPartSize is %d", got, tierPartSize)
 	}
 }
+
+// Sessions do not make a machine for such a request; that it is refused must not hang on them.
+func TestOlderWithoutTieredTimestamp(t *testing.T) {
+	for version := int16(9); version <= 11; version++ {
+		req := listOffsetsRequest(0, -1, asking{"t", 0, latestTimestamp, -1})
+		req.Version = version
+		r, err := ParseRequest(encodeRequest(req, []byte("client"), 5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewOlder(r); err == nil {
+			t.Errorf("v%d: a machine for a request without -5", version)
+		}
+	}
+}

@@ -77,6 +77,9 @@ func (ts *topics) slot(name []byte) *int32 {
 // named returns the topic with a name, or nil when none of its partitions asked for -6. Frames
 // mostly name the topics in the order of the request, so it tries the one after the last.
 func (ts *topics) named(name []byte) *topic {
+	if len(ts.list) == 0 {
+		return nil
+	}
 	next := ts.last + 1
 	if next >= len(ts.list) {
 		next = 0
