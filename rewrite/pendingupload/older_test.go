@@ -463,7 +463,7 @@ func TestTierPartSize(t *testing.T) {
 // Sessions do not make a machine for such a request; that it is refused must not hang on them.
 func TestOlderWithoutTieredTimestamp(t *testing.T) {
 	for version := int16(9); version <= 11; version++ {
-		req := listOffsetsRequest(0, -1, asking{"t", 0, latestTimestamp, -1})
+		req := listOffsetsRequest(0, -1, asking{"t", 0, codec.LatestTimestamp, -1})
 		req.Version = version
 		r, err := ParseRequest(encodeRequest(req, []byte("client"), 5))
 		if err != nil {
