@@ -238,7 +238,7 @@ SPDX-License-Identifier: Apache-2.0
 // nothing of the load test.
 func TestReleasedBinariesLinkNoTestCode(t *testing.T) {
 	for binary, without := range map[string][]string{
-		"tiergate": {"testing", franz + "kfake", module + "/loadtest", module + "/internal"},
+		"tiergate": {"testing", franz + "kfake", module + "/loadtest", module + "/internal/testkit", module + "/internal/e2e"},
 		"loadtest": {"testing"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", "./cmd/"+binary).Output()

@@ -58,7 +58,8 @@ func rooms() []room {
 			folder: "proxy", ours: []string{"codec", "rewrite"},
 			others: []string{gnet + "/pkg", prometheus, "github.com/pires/go-proxyproto", "golang.org/x/sys", "golang.org/x/time"},
 		},
-		{folder: "config", ours: []string{"codec"}, others: []string{"github.com/goccy/go-yaml"}},
+		{folder: "internal/strictyaml", others: []string{"github.com/goccy/go-yaml"}},
+		{folder: "config", ours: []string{"codec", "internal/strictyaml"}, others: []string{"github.com/goccy/go-yaml"}},
 		{
 			folder: "cmd/tiergate", ours: []string{"codec", "rewrite", "cache", "upstream", "proxy", "config", "cmd/tiergate"},
 			others: []string{franz + "kgo", franz + "kmsg", franz + "kerr", franz + "kversion", prometheus, "github.com/alecthomas/kong"},
@@ -85,7 +86,7 @@ func rooms() []room {
 			others: []string{franz},
 		},
 		{
-			folder: "loadtest", ours: []string{"codec", "loadtest", "internal/testkit"},
+			folder: "loadtest", ours: []string{"codec", "loadtest", "internal/strictyaml", "internal/testkit"},
 			others: []string{
 				franz, prometheus, "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/goccy/go-yaml",
 				"github.com/prometheus/common", "github.com/HdrHistogram/hdrhistogram-go",
@@ -263,6 +264,8 @@ func TestImportRules(t *testing.T) {
 		{"proxy", franz + "kgo", false, false},
 		{"config", "tiergate/codec", false, true},
 		{"config", "tiergate/rewrite", false, false},
+		{"config", "tiergate/internal/strictyaml", false, true},
+		{"config", "tiergate/internal/testkit/sim", false, false},
 		{"cmd/tiergate", "tiergate/config", false, true},
 		{"cmd/tiergate", "tiergate/internal/testkit/sim", false, false},
 		{"cmd/tiergate", "tiergate/internal/testkit/sim", true, true},

@@ -14,70 +14,18 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
+
+	"tiergate/internal/strictyaml"
 )
 
 // decoder fills the types of Config from a YAML tree and notes every fault on the way
 // instead of stopping at the first. yaml.Unmarshal would stop there.
 type decoder struct {
-	faults []Fault
+	strictyaml.Findings
 	// folder is where relative file names begin: that of the file itself.
 	folder string
-	// places is where each path that the file names stands.
-	places map[string]place
 	// texts is what the file has at the paths of single values.
 	texts map[string]string
-	// faulty holds paths whose value cannot be used: already reported, so nothing
-	// that follows from them is reported again.
-	faulty map[string]bool
-}
-
-type place struct{ line, column int }
-
-func placeOf(n ast.Node) place {
-	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
-		n = m.Values[0].Key // the mapping's own token is its first colon
-	}
-	return tokenPlace(n.GetToken())
-}
-
-func tokenPlace(t *token.Token) place {
-	if t == nil || t.Position == nil {
-		return place{}
-	}
-	return place{t.Position.Line, t.Position.Column}
-}
-
-// fault reports problem at the path, or at the nearest parent that the file names.
-func (d *decoder) fault(path, format string, args ...any) {
-	d.faulty[path] = true
-	d.faultAt(d.placeOf(path), path, format, args...)
-}
-
-func (d *decoder) faultAt(at place, path, format string, args ...any) {
-	d.faults = append(d.faults, Fault{Line: at.line, Column: at.column, Field: path, Problem: fmt.Sprintf(format, args...)})
-}
-
-func (d *decoder) placeOf(path string) place {
-	for {
-		if at, ok := d.places[path]; ok || path == "" {
-			return at
-		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
-	}
-}
-
-// given says whether the file has a usable value at the path.
-func (d *decoder) given(path string) bool {
-	_, ok := d.places[path]
-	return ok && !d.faulty[path]
-}
-
-// missing says whether the file has nothing at the path and nothing was reported that
-// explains why.
-func (d *decoder) missing(path string) bool {
-	_, ok := d.places[path]
-	return !ok && !d.faulty[path]
 }
 
 // defaulter is a block whose keys have defaults once the file has the block.
@@ -95,13 +43,13 @@ func setDefaults(v reflect.Value) {
 func (d *decoder) optional(path string, n ast.Node, into reflect.Value) {
 	block := reflect.New(into.Type().Elem())
 	if _, isNull := n.(*ast.NullNode); isNull {
-		d.places[path] = placeOf(n)
-		d.fault(path, "has no keys; wanted %s, {} for one with all defaults, or leave the key out", wantedOf(block.Elem()))
+		d.Places[path] = strictyaml.PlaceOf(n)
+		d.Fault(path, "has no keys; wanted %s, {} for one with all defaults, or leave the key out", wantedOf(block.Elem()))
 		return
 	}
 	setDefaults(block.Elem())
 	d.value(path, n, block.Elem())
-	if !d.faulty[path] {
+	if !d.Faulty[path] {
 		into.Set(block)
 	}
 }
@@ -111,16 +59,16 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 		d.optional(path, n, into)
 		return
 	}
-	d.places[path] = placeOf(n)
+	d.Places[path] = strictyaml.PlaceOf(n)
 	switch n.(type) {
 	case *ast.NullNode:
 		if into.Kind() == reflect.Struct && !isScalar(into.Type()) && path != "" {
 			return // a section whose keys are all commented out
 		}
-		d.fault(path, "has no value; wanted %s, or leave the key out", wantedOf(into))
+		d.Fault(path, "has no value; wanted %s, or leave the key out", wantedOf(into))
 		return
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
-		d.fault(path, "anchors, aliases and tags are not read; wanted %s written out", wantedOf(into))
+		d.Fault(path, "anchors, aliases and tags are not read; wanted %s written out", wantedOf(into))
 		return
 	}
 	switch target := into.Addr().Interface().(type) {
@@ -152,7 +100,7 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 func (d *decoder) truth(path string, n ast.Node, into reflect.Value) {
 	b, ok := n.(*ast.BoolNode)
 	if !ok {
-		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
+		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
 		return
 	}
 	into.SetBool(b.Value)
@@ -168,33 +116,33 @@ func (d *decoder) scalar(path string, n ast.Node, into scalar) {
 	case *ast.MappingNode:
 		split, ok := splitAtColon(n)
 		if !ok {
-			d.fault(path, "%s; wanted %s", describe(path, n), into.wanted())
+			d.Fault(path, "%s; wanted %s", describe(path, n), into.wanted())
 			return
 		}
 		text = split
 	case *ast.IntegerNode:
 		if _, ok := into.(*Size); !ok {
-			d.fault(path, "%s; wanted %s", describe(path, n), into.wanted())
+			d.Fault(path, "%s; wanted %s", describe(path, n), into.wanted())
 			return
 		}
 		text = n.Token.Value
 	case *ast.FloatNode:
 		if _, ok := into.(*TLSVersion); !ok {
-			d.fault(path, "%s; wanted %s", describe(path, n), into.wanted())
+			d.Fault(path, "%s; wanted %s", describe(path, n), into.wanted())
 			return
 		}
 		text = n.Token.Value
 	default:
-		d.fault(path, "%s; wanted %s", describe(path, n), into.wanted())
+		d.Fault(path, "%s; wanted %s", describe(path, n), into.wanted())
 		return
 	}
 	d.texts[path] = text
 	var unfit unquotable
 	switch err := into.parse(text); {
 	case errors.As(err, &unfit):
-		d.fault(path, "%v", err)
+		d.Fault(path, "%v", err)
 	case err != nil:
-		d.fault(path, "%s%v", shown(path, strconv.Quote(text)), err)
+		d.Fault(path, "%s%v", shown(path, strconv.Quote(text)), err)
 	}
 }
 
@@ -234,12 +182,12 @@ var decimal = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 func (d *decoder) integer(path string, n ast.Node, into reflect.Value) {
 	i, ok := n.(*ast.IntegerNode)
 	if !ok {
-		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
+		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
 		return
 	}
 	v, err := strconv.ParseInt(i.Token.Value, 10, into.Type().Bits())
 	if err != nil || !decimal.MatchString(i.Token.Value) {
-		d.fault(path, "%s is out of range or not in decimal; wanted %s", i.Token.Value, wantedOf(into))
+		d.Fault(path, "%s is out of range or not in decimal; wanted %s", i.Token.Value, wantedOf(into))
 		return
 	}
 	d.texts[path] = i.Token.Value
@@ -249,7 +197,7 @@ func (d *decoder) integer(path string, n ast.Node, into reflect.Value) {
 func (d *decoder) sequence(path string, n ast.Node, into reflect.Value) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
+		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(seq.Values), len(seq.Values)))
@@ -259,48 +207,21 @@ func (d *decoder) sequence(path string, n ast.Node, into reflect.Value) {
 	}
 }
 
-// entry is one key of a mapping with its value.
-type entry struct {
-	key   string
-	at    place
-	value ast.Node
-}
-
-// entries returns the keys of a mapping in order, each once.
-func (d *decoder) entries(path string, m *ast.MappingNode, pathOf func(path, key string) string) []entry {
-	var list []entry
-	for _, v := range m.Values {
-		at := placeOf(v.Key)
-		key, ok := v.Key.(ast.ScalarNode)
-		if _, isMerge := v.Key.(*ast.MergeKeyNode); !ok || isMerge || v.Key.GetToken() == nil {
-			d.faultAt(at, path, "has a key that is no plain text")
-			continue
-		}
-		name := key.GetToken().Value
-		if i := slices.IndexFunc(list, func(e entry) bool { return e.key == name }); i >= 0 {
-			d.faultAt(at, pathOf(path, name), "is given twice, first on line %d; keep one of them", list[i].at.line)
-			continue
-		}
-		list = append(list, entry{key: name, at: at, value: v.Value})
-	}
-	return list
-}
-
 func (d *decoder) mapping(path string, n ast.Node, into reflect.Value) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
-		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
+		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
 		return
 	}
-	fields := fieldsOf(into.Type())
-	var unknown []entry
-	for _, e := range d.entries(path, m, join) {
-		i := slices.IndexFunc(fields, func(f field) bool { return f.key == e.key })
+	fields := strictyaml.FieldsOf(into.Type())
+	var unknown []strictyaml.Entry
+	for _, e := range d.Entries(path, m, strictyaml.Join) {
+		i := slices.IndexFunc(fields, func(f strictyaml.Field) bool { return f.Key == e.Key })
 		if i < 0 {
 			unknown = append(unknown, e)
 			continue
 		}
-		d.value(join(path, e.key), e.value, into.FieldByIndex(fields[i].index))
+		d.value(strictyaml.Join(path, e.Key), e.Value, into.FieldByIndex(fields[i].Index))
 	}
 	for _, e := range unknown {
 		d.unknown(path, e, fields)
@@ -313,59 +234,52 @@ func renamed() map[string]string {
 }
 
 // unknown reports a key that is not known at path, and what was meant by it.
-func (d *decoder) unknown(path string, e entry, fields []field) {
-	if now := renamed()[join(path, e.key)]; now != "" {
-		d.faultAt(e.at, join(path, e.key), "is called %q now: rename the key", now)
+func (d *decoder) unknown(path string, e strictyaml.Entry, fields []strictyaml.Field) {
+	if now := renamed()[strictyaml.Join(path, e.Key)]; now != "" {
+		d.FaultAt(e.At, strictyaml.Join(path, e.Key), "is called %q now: rename the key", now)
 		return
 	}
-	keys := make([]string, len(fields))
-	for i, f := range fields {
-		keys[i] = f.key
-	}
-	if meant := nearest(e.key, keys); meant != "" {
-		if d.missing(join(path, meant)) {
-			d.faulty[join(path, meant)] = true // misspelt: not to be called missing as well
-		}
-		d.faultAt(e.at, join(path, e.key), "is not known; did you mean %q?", meant)
+	keys := strictyaml.Names(fields)
+	if d.Misspelt(path, e, keys) {
 		return
 	}
 	var elsewhere []string
 	for _, known := range Keys() {
 		// A key of that name, or a block.
-		if i := strings.Index("."+known+".", "."+e.key+"."); i >= 0 {
-			elsewhere = append(elsewhere, strconv.Quote(known[:i+len(e.key)]))
+		if i := strings.Index("."+known+".", "."+e.Key+"."); i >= 0 {
+			elsewhere = append(elsewhere, strconv.Quote(known[:i+len(e.Key)]))
 		}
 	}
 	elsewhere = slices.Compact(elsewhere)
 	if len(elsewhere) > 0 {
-		d.faultAt(e.at, join(path, e.key), "is not known here; did you mean %s?", strings.Join(elsewhere, " or "))
+		d.FaultAt(e.At, strictyaml.Join(path, e.Key), "is not known here; did you mean %s?", strings.Join(elsewhere, " or "))
 		return
 	}
-	d.faultAt(e.at, join(path, e.key), "is not known; wanted one of %s", strings.Join(keys, ", "))
+	d.FaultAt(e.At, strictyaml.Join(path, e.Key), "is not known; wanted one of %s", strings.Join(keys, ", "))
 }
 
 // routes reads a mapping of listen address to broker address.
 func (d *decoder) routes(path string, n ast.Node, into *Routes) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
-	for _, e := range d.entries(path, m, routePath) {
-		r := Route{key: e.key}
-		key := routePath(path, e.key)
-		d.places[key] = e.at
-		switch err := r.Listen.parse(e.key); {
-		case err != nil && m.IsFlowStyle && !strings.Contains(e.key, ":"):
+	for _, e := range d.Entries(path, m, routePath) {
+		r := Route{key: e.Key}
+		key := routePath(path, e.Key)
+		d.Places[key] = e.At
+		switch err := r.Listen.parse(e.Key); {
+		case err != nil && m.IsFlowStyle && !strings.Contains(e.Key, ":"):
 			// The library takes the first colon for the end of the key.
-			d.fault(key, "%q %v; within braces both addresses need quotes", e.key, err)
+			d.Fault(key, "%q %v; within braces both addresses need quotes", e.Key, err)
 			continue
 		case err != nil:
-			d.fault(key, "%q %v", e.key, err)
+			d.Fault(key, "%q %v", e.Key, err)
 		}
-		d.value(key+".broker", e.value, reflect.ValueOf(&r.Broker).Elem())
-		if d.faulty[key+".broker"] {
-			d.faults[len(d.faults)-1].Field = key
+		d.value(key+".broker", e.Value, reflect.ValueOf(&r.Broker).Elem())
+		if d.Faulty[key+".broker"] {
+			d.MoveLast(key)
 		}
 		*into = append(*into, r)
 	}
@@ -378,19 +292,19 @@ func routePath(path, listen string) string { return fmt.Sprintf("%s[%q]", path, 
 func (d *decoder) nodeAddresses(path string, n ast.Node, into *NodeAddresses) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
-	for _, e := range d.entries(path, m, nodePath) {
-		a := NodeAddress{key: e.key}
-		key := nodePath(path, e.key)
-		d.places[key] = e.at
-		id, err := strconv.ParseInt(e.key, 10, 32)
-		if err != nil || !decimal.MatchString(e.key) || id < 0 {
-			d.fault(key, "%q is no node id; wanted a whole number from 0 to %d", e.key, math.MaxInt32)
+	for _, e := range d.Entries(path, m, nodePath) {
+		a := NodeAddress{key: e.Key}
+		key := nodePath(path, e.Key)
+		d.Places[key] = e.At
+		id, err := strconv.ParseInt(e.Key, 10, 32)
+		if err != nil || !decimal.MatchString(e.Key) || id < 0 {
+			d.Fault(key, "%q is no node id; wanted a whole number from 0 to %d", e.Key, math.MaxInt32)
 		}
 		a.NodeID = int32(id)
-		block, isBlock := e.value.(*ast.MappingNode)
+		block, isBlock := e.Value.(*ast.MappingNode)
 		if isBlock {
 			_, isText := splitAtColon(block)
 			isBlock = !isText
@@ -398,10 +312,10 @@ func (d *decoder) nodeAddresses(path string, n ast.Node, into *NodeAddresses) {
 		if isBlock {
 			d.mapping(key, block, reflect.ValueOf(&a).Elem())
 		} else {
-			d.value(key+".bind", e.value, reflect.ValueOf(&a.Bind).Elem())
-			if d.faulty[key+".bind"] {
-				d.faults[len(d.faults)-1].Field = key
-				d.faulty[key] = true
+			d.value(key+".bind", e.Value, reflect.ValueOf(&a.Bind).Elem())
+			if d.Faulty[key+".bind"] {
+				d.MoveLast(key)
+				d.Faulty[key] = true
 			}
 		}
 		*into = append(*into, a)
@@ -453,32 +367,12 @@ func wantedOf(v reflect.Value) string {
 		return "a list of mappings"
 	}
 	if v.Kind() == reflect.Struct {
-		var keys []string
-		for _, f := range fieldsOf(v.Type()) {
-			keys = append(keys, f.key)
-		}
-		return "a mapping with the keys " + strings.Join(keys, ", ")
+		return "a mapping with the keys " + strings.Join(strictyaml.Names(strictyaml.FieldsOf(v.Type())), ", ")
 	}
 	if v.Kind() == reflect.Bool {
 		return "true or false"
 	}
 	return "a whole number in decimal"
-}
-
-type field struct {
-	key   string
-	index []int
-}
-
-// fieldsOf returns the keys of a mapping: the tagged fields, and those of embedded types.
-func fieldsOf(t reflect.Type) []field {
-	var fields []field
-	for _, f := range reflect.VisibleFields(t) {
-		if key := f.Tag.Get("yaml"); key != "" {
-			fields = append(fields, field{key, f.Index})
-		}
-	}
-	return fields
 }
 
 // Keys returns the path of every key of a configuration file in the order of the types,
@@ -488,9 +382,9 @@ func Keys() []string {
 	var keys []string
 	var walk func(path string, t reflect.Type)
 	walk = func(path string, t reflect.Type) {
-		for _, f := range fieldsOf(t) {
-			key := join(path, f.key)
-			ft := t.FieldByIndex(f.index).Type
+		for _, f := range strictyaml.FieldsOf(t) {
+			key := strictyaml.Join(path, f.Key)
+			ft := t.FieldByIndex(f.Index).Type
 			switch {
 			case isScalar(ft):
 				keys = append(keys, key)
@@ -512,42 +406,3 @@ func Keys() []string {
 }
 
 func isScalar(t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[scalar]()) }
-
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
-
-// nearest returns the known key that text most likely misspells, or "".
-func nearest(text string, known []string) string {
-	best, least := "", max(len(text)/3, 1)+1
-	for _, k := range known {
-		if n := editDistance(strings.ToLower(text), k); n < least {
-			best, least = k, n
-		}
-	}
-	return best
-}
-
-// editDistance is the number of bytes to insert, drop or replace to get from a to b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		above := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := above
-			if a[i] != b[j] {
-				cost++
-			}
-			above = row[j+1]
-			row[j+1] = min(cost, above+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
-}

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"tiergate/internal/strictyaml"
 )
 
 // defaultOf returns the default of a key as a file would have it, "none" without one.
@@ -32,9 +34,9 @@ func defaultOf(t *testing.T, key string) string {
 			v = reflect.New(v.Type().Elem()).Elem()
 			setDefaults(v)
 		}
-		for _, f := range fieldsOf(v.Type()) {
-			if f.key == name {
-				v = v.FieldByIndex(f.index)
+		for _, f := range strictyaml.FieldsOf(v.Type()) {
+			if f.Key == name {
+				v = v.FieldByIndex(f.Index)
 				break
 			}
 		}

@@ -63,19 +63,19 @@ func (a *IPAddress) parse(text string) error {
 func (d *decoder) hosts(path string, n ast.Node, into *Hosts) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
-	for _, e := range d.entries(path, m, hostPath) {
-		key := hostPath(path, e.key)
-		d.places[key] = e.at
-		d.hostName(path, e.key, *into)
-		h := HostEntry{Name: e.key}
-		if list, isList := e.value.(*ast.SequenceNode); isList && len(list.Values) > 0 {
-			d.value(key, e.value, reflect.ValueOf(&h.Addresses).Elem())
+	for _, e := range d.Entries(path, m, hostPath) {
+		key := hostPath(path, e.Key)
+		d.Places[key] = e.At
+		d.hostName(path, e.Key, *into)
+		h := HostEntry{Name: e.Key}
+		if list, isList := e.Value.(*ast.SequenceNode); isList && len(list.Values) > 0 {
+			d.value(key, e.Value, reflect.ValueOf(&h.Addresses).Elem())
 		} else {
 			h.Addresses = make([]IPAddress, 1)
-			d.value(key, e.value, reflect.ValueOf(&h.Addresses[0]).Elem())
+			d.value(key, e.Value, reflect.ValueOf(&h.Addresses[0]).Elem())
 		}
 		*into = append(*into, h)
 	}
@@ -85,16 +85,16 @@ func (d *decoder) hosts(path string, n ast.Node, into *Hosts) {
 func (d *decoder) hostName(path, name string, before Hosts) {
 	key := hostPath(path, name)
 	if _, err := netip.ParseAddr(name); err == nil {
-		d.fault(key, "%q is no name but an address, which is dialed as it is; wanted a host name", name)
+		d.Fault(key, "%q is no name but an address, which is dialed as it is; wanted a host name", name)
 		return
 	}
 	if err := checkHost(name); err != nil {
-		d.fault(key, "%q %v; wanted a host name without a port, such as kafka-0.internal", name, err)
+		d.Fault(key, "%q %v; wanted a host name without a port, such as kafka-0.internal", name, err)
 		return
 	}
 	for _, h := range before {
 		if hostKey(h.Name) == hostKey(name) {
-			d.fault(key, "%q is the same name as %q; keep one of them, with a list of addresses", name, h.Name)
+			d.Fault(key, "%q is the same name as %q; keep one of them, with a list of addresses", name, h.Name)
 			return
 		}
 	}

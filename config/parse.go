@@ -15,6 +15,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"tiergate/internal/strictyaml"
 )
 
 // Load reads and checks the file at path. Its error is an *Error when the file could be
@@ -31,12 +33,11 @@ func Load(path string) (*Config, error) {
 // filled in. file is the name that stands before each fault; names of files in data
 // begin in its folder. Its error is an *Error.
 func Parse(file string, data []byte) (*Config, error) {
-	d := &decoder{folder: filepath.Dir(file), places: map[string]place{}, texts: map[string]string{}, faulty: map[string]bool{}}
+	d := &decoder{folder: filepath.Dir(file), Findings: strictyaml.NewFindings(), texts: map[string]string{}}
 	c := Defaults()
 	d.document(data, &c)
-	if len(d.faults) > 0 {
-		sortFaults(d.faults)
-		return nil, &Error{File: file, Faults: d.faults}
+	if err := d.Err(file); err != nil {
+		return nil, err
 	}
 	return &c, nil
 }
@@ -52,7 +53,7 @@ func isUTF16(text []byte) bool {
 
 func (d *decoder) document(data []byte, c *Config) {
 	if isUTF16(data) {
-		d.fault("", "is UTF-16 or UTF-32; wanted UTF-8: save it in that encoding")
+		d.Fault("", "is UTF-16 or UTF-32; wanted UTF-8: save it in that encoding")
 		return
 	}
 	data = bytes.TrimPrefix(data, utf8BOM)
@@ -70,14 +71,14 @@ func (d *decoder) document(data []byte, c *Config) {
 	}
 	switch {
 	case len(bodies) == 0:
-		d.fault("", "is empty; wanted upstream.bootstrap_servers and listeners at the least: "+
+		d.Fault("", "is empty; wanted upstream.bootstrap_servers and listeners at the least: "+
 			"docs/tiergate.example.yaml is a file to start from")
 		return
 	case len(bodies) > 1:
-		d.faultAt(placeOf(bodies[1]), "", "a second YAML document begins here; wanted one")
+		d.FaultAt(strictyaml.PlaceOf(bodies[1]), "", "a second YAML document begins here; wanted one")
 	}
 	d.value("", bodies[0], reflect.ValueOf(c).Elem())
-	if d.faulty[""] {
+	if d.Faulty[""] {
 		return
 	}
 	d.validate(c)
@@ -92,15 +93,15 @@ var quotedText = regexp.MustCompile(`:? "(?:[^"\\]|\\.)*"`)
 // syntax reports what the YAML library could not read. It stops at the first such
 // place, so that is the one case where faults further down stay unseen.
 func (d *decoder) syntax(data []byte, err error) {
-	var at place
+	var at strictyaml.Place
 	message := "it cannot be parsed"
 	var located yaml.Error
 	if errors.As(err, &located) {
-		at, message = tokenPlace(located.GetToken()), quotedText.ReplaceAllString(located.GetMessage(), "")
+		at, message = strictyaml.TokenPlace(located.GetToken()), quotedText.ReplaceAllString(located.GetMessage(), "")
 	}
 	lines := bytes.Split(data, []byte("\n"))
-	if at.line > 0 && at.line <= len(lines) && bareIPv6.Match(lines[at.line-1]) {
+	if at.Line > 0 && at.Line <= len(lines) && bareIPv6.Match(lines[at.Line-1]) {
 		message += `; an IPv6 address needs quotes: "[::1]:9092"`
 	}
-	d.faultAt(at, "", "is no YAML: %s", message)
+	d.FaultAt(at, "", "is no YAML: %s", message)
 }

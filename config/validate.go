@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"tiergate/codec"
+	"tiergate/internal/strictyaml"
 )
 
 // validate checks what single values cannot show. It skips values that were reported
@@ -17,7 +18,7 @@ import (
 func (d *decoder) validate(c *Config) {
 	d.alternative(c)
 	for i := range c.Clusters {
-		if d.given(fmt.Sprintf("clusters[%d]", i)) {
+		if d.Given(fmt.Sprintf("clusters[%d]", i)) {
 			d.clusterName(c, i)
 		}
 	}
@@ -45,7 +46,7 @@ func (d *decoder) clusters(c *Config) []located {
 	}
 	var all []located
 	for i, one := range c.Clusters {
-		if path := fmt.Sprintf("clusters[%d]", i); d.given(path) {
+		if path := fmt.Sprintf("clusters[%d]", i); d.Given(path) {
 			all = append(all, located{path, one})
 		}
 	}
@@ -57,28 +58,28 @@ func (d *decoder) alternative(c *Config) {
 	if !d.present("clusters") {
 		return
 	}
-	for _, f := range fieldsOf(reflect.TypeFor[Cluster]()) {
-		if d.given(f.key) {
-			d.fault(f.key, "stands beside clusters (line %d); move it into one of them, or do without clusters", d.placeOf("clusters").line)
+	for _, f := range strictyaml.FieldsOf(reflect.TypeFor[Cluster]()) {
+		if d.Given(f.Key) {
+			d.Fault(f.Key, "stands beside clusters (line %d); move it into one of them, or do without clusters", d.Places["clusters"].Line)
 		}
 	}
-	if d.given("clusters") && len(c.Clusters) == 0 {
-		d.fault("clusters", "is empty; wanted one cluster at the least, or its keys at the top of the file")
+	if d.Given("clusters") && len(c.Clusters) == 0 {
+		d.Fault("clusters", "is empty; wanted one cluster at the least, or its keys at the top of the file")
 	}
 }
 
 func (d *decoder) clusterName(c *Config, i int) {
 	path := fmt.Sprintf("clusters[%d].name", i)
-	if d.missing(path) {
-		d.fault(path, "is missing; wanted %s", wantName)
+	if d.Missing(path) {
+		d.Fault(path, "is missing; wanted %s", wantName)
 	}
-	if !d.given(path) {
+	if !d.Given(path) {
 		return
 	}
 	for j, other := range c.Clusters[:i] {
 		if other.Name == c.Clusters[i].Name {
 			first := fmt.Sprintf("clusters[%d]", j)
-			d.fault(path, "%q is the name of %s already (line %d); wanted a name of its own", other.Name, first, d.places[first+".name"].line)
+			d.Fault(path, "%q is the name of %s already (line %d); wanted a name of its own", other.Name, first, d.Places[first+".name"].Line)
 			return
 		}
 	}
@@ -87,41 +88,41 @@ func (d *decoder) clusterName(c *Config, i int) {
 // cluster checks one cluster; names are those of the listeners before.
 func (d *decoder) cluster(c located, names map[Name]string) {
 	d.bootstrapServers(c.path, c.Upstream.BootstrapServers)
-	d.listeners(join(c.path, "listeners"), c.Listeners, names)
+	d.listeners(strictyaml.Join(c.path, "listeners"), c.Listeners, names)
 	d.positive([]positive{
-		{join(c.path, "upstream.metadata_refresh"), int64(c.Upstream.MetadataRefresh), wantDuration, "brokers would be asked without a pause"},
-		{join(c.path, "tiering.status_ttl"), int64(c.Tiering.StatusTTL), wantDuration, "brokers would be asked again for every -6"},
-		{join(c.path, "tiering.unknown_ttl"), int64(c.Tiering.UnknownTTL), wantDuration, "a lookup that is denied would be repeated for every -6"},
-		{join(c.path, "tiering.max_topics"), int64(c.Tiering.MaxTopics), "a number of topics above zero", "no topic could be remembered"},
+		{strictyaml.Join(c.path, "upstream.metadata_refresh"), int64(c.Upstream.MetadataRefresh), wantDuration, "brokers would be asked without a pause"},
+		{strictyaml.Join(c.path, "tiering.status_ttl"), int64(c.Tiering.StatusTTL), wantDuration, "brokers would be asked again for every -6"},
+		{strictyaml.Join(c.path, "tiering.unknown_ttl"), int64(c.Tiering.UnknownTTL), wantDuration, "a lookup that is denied would be repeated for every -6"},
+		{strictyaml.Join(c.path, "tiering.max_topics"), int64(c.Tiering.MaxTopics), "a number of topics above zero", "no topic could be remembered"},
 	})
 	d.security(c)
 	for i, topic := range c.Tiering.TieredTopics {
-		path := fmt.Sprintf("%s[%d]", join(c.path, "tiering.tiered_topics"), i)
-		if d.given(path) && codec.NeverTiered(string(topic)) {
-			d.fault(path, "%q is an internal topic, which Kafka never tiers; wanted topics of your own", topic)
+		path := fmt.Sprintf("%s[%d]", strictyaml.Join(c.path, "tiering.tiered_topics"), i)
+		if d.Given(path) && codec.NeverTiered(string(topic)) {
+			d.Fault(path, "%q is an internal topic, which Kafka never tiers; wanted topics of your own", topic)
 		}
 	}
 }
 
 func (d *decoder) bootstrapServers(cluster string, servers []HostPort) {
-	upstream := join(cluster, "upstream")
-	path := join(upstream, "bootstrap_servers")
-	if d.missing(upstream) || d.given(upstream) && d.missing(path) {
-		d.fault(path, `is missing; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`)
+	upstream := strictyaml.Join(cluster, "upstream")
+	path := strictyaml.Join(upstream, "bootstrap_servers")
+	if d.Missing(upstream) || d.Given(upstream) && d.Missing(path) {
+		d.Fault(path, `is missing; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`)
 		return
 	}
-	if d.given(path) && len(servers) == 0 {
-		d.fault(path, "is empty; wanted one broker at the least, better three")
+	if d.Given(path) && len(servers) == 0 {
+		d.Fault(path, "is empty; wanted one broker at the least, better three")
 	}
 	seen := map[string]string{}
 	for i, a := range servers {
 		item := fmt.Sprintf("%s[%d]", path, i)
-		if !d.given(item) {
+		if !d.Given(item) {
 			continue
 		}
 		d.brokerAddress(item, a)
 		if first, ok := seen[addressKey(a)]; ok {
-			d.fault(item, "%q is the same as %s; keep one of them", a, first)
+			d.Fault(item, "%q is the same as %s; keep one of them", a, first)
 			continue
 		}
 		seen[addressKey(a)] = item
@@ -131,12 +132,12 @@ func (d *decoder) bootstrapServers(cluster string, servers []HostPort) {
 // brokerAddress refuses a broker address that names no place.
 func (d *decoder) brokerAddress(path string, a HostPort) {
 	if isWildcard(a.Host) {
-		d.fault(path, "%q is a wildcard, which nobody can connect to; wanted the broker's own host:port", a)
+		d.Fault(path, "%q is a wildcard, which nobody can connect to; wanted the broker's own host:port", a)
 	}
 }
 
 // present says whether the file has the key at all, right or wrong.
-func (d *decoder) present(path string) bool { return !d.missing(path) }
+func (d *decoder) present(path string) bool { return !d.Missing(path) }
 
 // bind is a run of ports that the configuration wants to listen on.
 type bind struct {
@@ -148,15 +149,15 @@ type bind struct {
 func (d *decoder) binds(c *Config) []bind {
 	var all []bind
 	one := func(path string, a HostPort) {
-		if d.given(path) {
+		if d.Given(path) {
 			all = append(all, bind{path, PortRange{Host: a.Host, First: a.Port, Last: a.Port}, a.String()})
 		}
 	}
 	for _, at := range d.clusters(c) {
 		for i, l := range at.Listeners {
-			item := fmt.Sprintf("%s[%d]", join(at.path, "listeners"), i)
+			item := fmt.Sprintf("%s[%d]", strictyaml.Join(at.path, "listeners"), i)
 			one(item+".bootstrap", l.Bootstrap)
-			if d.given(item + ".nodes") {
+			if d.Given(item + ".nodes") {
 				all = append(all, bind{item + ".nodes", l.Nodes, l.Nodes.String()})
 			}
 			for _, a := range l.NodeAddresses {
@@ -170,7 +171,7 @@ func (d *decoder) binds(c *Config) []bind {
 			}
 		}
 	}
-	if !d.faulty["admin"] && !d.faulty["admin.address"] {
+	if !d.Faulty["admin"] && !d.Faulty["admin.address"] {
 		a := c.Admin.Address
 		all = append(all, bind{"admin.address", PortRange{Host: a.Host, First: a.Port, Last: a.Port}, a.String()})
 	}
@@ -184,13 +185,13 @@ func (d *decoder) overlaps(binds []bind) {
 			if port > min(a.ports.Last, b.ports.Last) || !hostsOverlap(a.ports.Host, b.ports.Host) {
 				continue
 			}
-			if !d.given(b.path) { // only admin.address is here without being in the file
-				d.fault(a.path, "%q overlaps the default of %s, %q: both would listen on port %d; wanted ports of its own",
+			if !d.Given(b.path) { // only admin.address is here without being in the file
+				d.Fault(a.path, "%q overlaps the default of %s, %q: both would listen on port %d; wanted ports of its own",
 					a.text, b.path, b.text, port)
 				continue
 			}
-			d.fault(b.path, "%q overlaps %s, %q (line %d): both would listen on port %d; wanted ports of its own",
-				b.text, a.path, a.text, d.places[a.path].line, port)
+			d.Fault(b.path, "%q overlaps %s, %q (line %d): both would listen on port %d; wanted ports of its own",
+				b.text, a.path, a.text, d.Places[a.path].Line, port)
 			break
 		}
 	}
@@ -199,20 +200,20 @@ func (d *decoder) overlaps(binds []bind) {
 // loops refuses broker addresses that are the proxy's own: it would connect to itself.
 func (d *decoder) loops(c *Config, binds []bind) {
 	check := func(path string, broker HostPort) {
-		if !d.given(path) {
+		if !d.Given(path) {
 			return
 		}
 		for _, b := range binds {
 			if broker.Port >= b.ports.First && broker.Port <= b.ports.Last && serves(b.ports.Host, broker.Host) {
-				d.fault(path, "%q is where %s listens (line %d): tiergate would connect to itself; wanted the address of a broker",
-					broker, b.path, d.places[b.path].line)
+				d.Fault(path, "%q is where %s listens (line %d): tiergate would connect to itself; wanted the address of a broker",
+					broker, b.path, d.Places[b.path].Line)
 				return
 			}
 		}
 	}
 	for _, at := range d.clusters(c) {
 		for i, a := range at.Upstream.BootstrapServers {
-			path := fmt.Sprintf("%s[%d]", join(at.path, "upstream.bootstrap_servers"), i)
+			path := fmt.Sprintf("%s[%d]", strictyaml.Join(at.path, "upstream.bootstrap_servers"), i)
 			check(path, a)
 			for _, addr := range at.Upstream.Hosts.Lookup(a.Host) {
 				check(path, HostPort{Host: addr.String(), Port: a.Port})
@@ -220,7 +221,7 @@ func (d *decoder) loops(c *Config, binds []bind) {
 		}
 		for i, l := range at.Listeners {
 			for _, r := range l.Direct {
-				check(routePath(fmt.Sprintf("%s[%d].direct", join(at.path, "listeners"), i), r.key), r.Broker)
+				check(routePath(fmt.Sprintf("%s[%d].direct", strictyaml.Join(at.path, "listeners"), i), r.key), r.Broker)
 			}
 		}
 	}
@@ -283,8 +284,8 @@ type positive struct {
 
 func (d *decoder) positive(numbers []positive) {
 	for _, n := range numbers {
-		if d.given(n.path) && n.value <= 0 {
-			d.fault(n.path, "%q is not above zero: %s; wanted %s", d.texts[n.path], n.why, n.wanted)
+		if d.Given(n.path) && n.value <= 0 {
+			d.Fault(n.path, "%q is not above zero: %s; wanted %s", d.texts[n.path], n.why, n.wanted)
 		}
 	}
 }
@@ -319,8 +320,8 @@ func (d *decoder) limits(l Limits) {
 		{"limits.accept_rate", int64(l.AcceptRate), "no bound"},
 		{"limits.idle_timeout", int64(l.IdleTimeout), "never"},
 	} {
-		if d.given(n.path) && n.value < 0 {
-			d.fault(n.path, "%q is below zero; wanted a number above it, or 0 for %s", d.texts[n.path], n.means)
+		if d.Given(n.path) && n.value < 0 {
+			d.Fault(n.path, "%q is below zero; wanted a number above it, or 0 for %s", d.texts[n.path], n.means)
 		}
 	}
 	d.bufferLimit(l)
@@ -332,23 +333,23 @@ func (d *decoder) limits(l Limits) {
 // bufferLimit refuses a bound for all connections that one frame of one would break.
 func (d *decoder) bufferLimit(l Limits) {
 	path := "limits.max_buffered_bytes"
-	if d.faulty[path] || d.faulty["limits.max_held_bytes"] || l.MaxBufferedBytes >= l.MaxHeldBytes {
+	if d.Faulty[path] || d.Faulty["limits.max_held_bytes"] || l.MaxBufferedBytes >= l.MaxHeldBytes {
 		return
 	}
-	if !d.given(path) {
+	if !d.Given(path) {
 		path = "limits.max_held_bytes"
 	}
-	d.fault(path, "%q: max_buffered_bytes (%v) is less than max_held_bytes (%v), so that a frame could never be as large as allowed; "+
+	d.Fault(path, "%q: max_buffered_bytes (%v) is less than max_held_bytes (%v), so that a frame could never be as large as allowed; "+
 		"wanted several times as much", d.texts[path], l.MaxBufferedBytes, l.MaxHeldBytes)
 }
 
 func (d *decoder) frameLimit(path string, size Size) {
 	switch {
-	case !d.given(path):
+	case !d.Given(path):
 	case size < minFrameLimit:
-		d.fault(path, "%q is less than 64KiB, which not even Metadata of a small cluster fits in; wanted %s", d.texts[path], wantSize)
+		d.Fault(path, "%q is less than 64KiB, which not even Metadata of a small cluster fits in; wanted %s", d.texts[path], wantSize)
 	case size > maxFrameSize:
-		d.fault(path, "%q is more than %d, the most that the size field of a Kafka frame can say; wanted that at the most",
+		d.Fault(path, "%q is more than %d, the most that the size field of a Kafka frame can say; wanted that at the most",
 			d.texts[path], maxFrameSize)
 	}
 }

@@ -9,19 +9,21 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"tiergate/internal/strictyaml"
 )
 
 func (d *decoder) listeners(path string, listeners []Listener, names map[Name]string) {
-	if d.missing(path) {
-		d.fault(path, "is missing; wanted one listener at the least, with name, bootstrap, nodes and advertised_host, "+
+	if d.Missing(path) {
+		d.Fault(path, "is missing; wanted one listener at the least, with name, bootstrap, nodes and advertised_host, "+
 			"or with name and direct")
 	}
-	if d.given(path) && len(listeners) == 0 {
-		d.fault(path, "is empty; wanted one listener at the least")
+	if d.Given(path) && len(listeners) == 0 {
+		d.Fault(path, "is empty; wanted one listener at the least")
 	}
 	for i := range listeners {
 		item := fmt.Sprintf("%s[%d]", path, i)
-		if !d.given(item) {
+		if !d.Given(item) {
 			continue
 		}
 		d.listenerName(item+".name", listeners[i].Name, names)
@@ -30,14 +32,14 @@ func (d *decoder) listeners(path string, listeners []Listener, names map[Name]st
 }
 
 func (d *decoder) listenerName(path string, name Name, names map[Name]string) {
-	if d.missing(path) {
-		d.fault(path, "is missing; wanted %s", wantName)
+	if d.Missing(path) {
+		d.Fault(path, "is missing; wanted %s", wantName)
 	}
-	if !d.given(path) {
+	if !d.Given(path) {
 		return
 	}
 	if first, ok := names[name]; ok {
-		d.fault(path, "%q is the name of %s already (line %d); wanted a name of its own", name, strings.TrimSuffix(first, ".name"), d.places[first].line)
+		d.Fault(path, "%q is the name of %s already (line %d); wanted a name of its own", name, strings.TrimSuffix(first, ".name"), d.Places[first].Line)
 		return
 	}
 	names[name] = path
@@ -65,7 +67,7 @@ func (d *decoder) listener(item string, l *Listener) {
 		switch {
 		case !d.present(item + "." + k.key):
 		case decided >= 0:
-			d.fault(item+"."+k.key, "stands beside %s; %s", deciding[decided].key, wantKind)
+			d.Fault(item+"."+k.key, "stands beside %s; %s", deciding[decided].key, wantKind)
 			return
 		default:
 			decided = i
@@ -75,13 +77,13 @@ func (d *decoder) listener(item string, l *Listener) {
 		decided = 0
 	}
 	if decided < 0 {
-		d.fault(item, "has no addresses to listen on; %s", wantKind)
+		d.Fault(item, "has no addresses to listen on; %s", wantKind)
 		return
 	}
 	kind := deciding[decided]
 	for _, key := range deciding[0].takes {
-		if d.given(item+"."+key) && !slices.Contains(kind.takes, key) {
-			d.fault(item+"."+key, "is of no use beside %s, %s; remove it", kind.key, kind.why)
+		if d.Given(item+"."+key) && !slices.Contains(kind.takes, key) {
+			d.Fault(item+"."+key, "is of no use beside %s, %s; remove it", kind.key, kind.why)
 		}
 	}
 	switch kind.key {
@@ -100,40 +102,40 @@ func (d *decoder) listener(item string, l *Listener) {
 
 func (d *decoder) direct(item string, l *Listener) {
 	for _, r := range l.Direct {
-		if path := routePath(item+".direct", r.key); d.given(path) {
+		if path := routePath(item+".direct", r.key); d.Given(path) {
 			d.brokerAddress(path, r.Broker)
 		}
 	}
 }
 
 func (d *decoder) bootstrap(item string) {
-	if d.missing(item + ".bootstrap") {
-		d.fault(item+".bootstrap", `is missing; wanted the host:port where clients connect first, such as "127.0.0.1:9192"`)
+	if d.Missing(item + ".bootstrap") {
+		d.Fault(item+".bootstrap", `is missing; wanted the host:port where clients connect first, such as "127.0.0.1:9192"`)
 	}
 }
 
 func (d *decoder) nodesInRange(item string, l *Listener) {
-	if d.missing(item + ".nodes") {
-		d.fault(item+".nodes", "is missing; wanted %s", wantPortRange)
+	if d.Missing(item + ".nodes") {
+		d.Fault(item+".nodes", "is missing; wanted %s", wantPortRange)
 	}
 	d.advertisedHost(item+".advertised_host", l.AdvertisedHost)
 	path := item + ".first_node_id"
 	switch last := int64(l.FirstNodeID) + int64(l.Nodes.Count()) - 1; {
-	case d.faulty[path]:
+	case d.Faulty[path]:
 	case l.FirstNodeID < 0:
-		d.fault(path, "%d is below zero; wanted the node id behind the first port of nodes", l.FirstNodeID)
-	case d.given(item+".nodes") && last > math.MaxInt32:
-		d.fault(path, "%d gives the last port of nodes the node id %d, above %d; wanted a lower one", l.FirstNodeID, last, math.MaxInt32)
+		d.Fault(path, "%d is below zero; wanted the node id behind the first port of nodes", l.FirstNodeID)
+	case d.Given(item+".nodes") && last > math.MaxInt32:
+		d.Fault(path, "%d gives the last port of nodes the node id %d, above %d; wanted a lower one", l.FirstNodeID, last, math.MaxInt32)
 	}
 }
 
 func (d *decoder) advertisedHost(path string, host Host) {
 	const want = "wanted the host that clients connect to: they are told host:port of every node, and cannot connect to a wildcard"
 	switch {
-	case d.missing(path):
-		d.fault(path, "is missing; %s", want)
-	case d.given(path) && isWildcard(string(host)):
-		d.fault(path, "%q is a wildcard; %s", host, want)
+	case d.Missing(path):
+		d.Fault(path, "is missing; %s", want)
+	case d.Given(path) && isWildcard(string(host)):
+		d.Fault(path, "%q is a wildcard; %s", host, want)
 	}
 }
 
@@ -143,19 +145,19 @@ func (d *decoder) nodesWithAddresses(path string, nodes NodeAddresses) {
 	for i := range nodes {
 		a := &nodes[i]
 		key := nodePath(path, a.key)
-		if d.faulty[key] {
+		if d.Faulty[key] {
 			continue
 		}
-		if d.missing(key + ".bind") {
-			d.fault(key+".bind", `is missing; wanted the host:port where this node is listened for, such as "0.0.0.0:9200"`)
+		if d.Missing(key + ".bind") {
+			d.Fault(key+".bind", `is missing; wanted the host:port where this node is listened for, such as "0.0.0.0:9200"`)
 			continue
 		}
 		told := key + ".advertised"
-		if d.missing(told) {
+		if d.Missing(told) {
 			a.Advertised, told = a.Bind, key+".bind"
 		}
-		if d.given(told) && isWildcard(a.Advertised.Host) {
-			d.fault(told, "%q is a wildcard, which clients cannot connect to; wanted {bind: %q, advertised: host:port that clients connect to}",
+		if d.Given(told) && isWildcard(a.Advertised.Host) {
+			d.Fault(told, "%q is a wildcard, which clients cannot connect to; wanted {bind: %q, advertised: host:port that clients connect to}",
 				a.Advertised, a.Bind)
 		}
 	}
@@ -163,37 +165,37 @@ func (d *decoder) nodesWithAddresses(path string, nodes NodeAddresses) {
 
 // sni checks the block sni, and fills in the port that clients are told.
 func (d *decoder) sni(item string, l *Listener) {
-	if d.missing(item + ".tls") {
-		d.fault(item+".sni", "needs a tls block: it is the name that a TLS handshake asks for that tells the nodes apart; "+
+	if d.Missing(item + ".tls") {
+		d.Fault(item+".sni", "needs a tls block: it is the name that a TLS handshake asks for that tells the nodes apart; "+
 			"without TLS, give each node a port of its own (nodes)")
 	}
 	s, path := l.SNI, item+".sni"
 	if s == nil {
 		return
 	}
-	if d.missing(path + ".bind") {
-		d.fault(path+".bind", `is missing; wanted the host:port where clients connect, such as "0.0.0.0:9093"`)
+	if d.Missing(path + ".bind") {
+		d.Fault(path+".bind", `is missing; wanted the host:port where clients connect, such as "0.0.0.0:9093"`)
 	}
-	if d.missing(path + ".bootstrap_host") {
-		d.fault(path+".bootstrap_host", "is missing; wanted the name that clients connect to first, such as kafka.example.com")
+	if d.Missing(path + ".bootstrap_host") {
+		d.Fault(path+".bootstrap_host", "is missing; wanted the name that clients connect to first, such as kafka.example.com")
 	}
-	if d.missing(path + ".node_host") {
-		d.fault(path+".node_host", "is missing; wanted %s", wantNodePattern)
+	if d.Missing(path + ".node_host") {
+		d.Fault(path+".node_host", "is missing; wanted %s", wantNodePattern)
 	}
-	if d.given(path + ".bootstrap_host") {
+	if d.Given(path + ".bootstrap_host") {
 		_, err := netip.ParseAddr(string(s.BootstrapHost))
 		switch {
 		case err == nil || s.BootstrapHost == "*":
-			d.fault(path+".bootstrap_host", "%q is no name, and clients ask for names only; wanted one such as kafka.example.com", s.BootstrapHost)
-		case d.given(path+".node_host") && s.NodeHost.matches(string(s.BootstrapHost)):
-			d.fault(path+".bootstrap_host", "%q is the name of a node by node_host, %q; wanted another one", s.BootstrapHost, s.NodeHost)
+			d.Fault(path+".bootstrap_host", "%q is no name, and clients ask for names only; wanted one such as kafka.example.com", s.BootstrapHost)
+		case d.Given(path+".node_host") && s.NodeHost.matches(string(s.BootstrapHost)):
+			d.Fault(path+".bootstrap_host", "%q is the name of a node by node_host, %q; wanted another one", s.BootstrapHost, s.NodeHost)
 		}
 	}
 	switch told := path + ".advertised_port"; {
-	case d.missing(told):
+	case d.Missing(told):
 		s.AdvertisedPort = int32(s.Bind.Port)
-	case d.given(told) && (s.AdvertisedPort < 1 || s.AdvertisedPort > math.MaxUint16):
-		d.fault(told, "%d is no port; wanted one from 1 to 65535", s.AdvertisedPort)
+	case d.Given(told) && (s.AdvertisedPort < 1 || s.AdvertisedPort > math.MaxUint16):
+		d.Fault(told, "%d is no port; wanted one from 1 to 65535", s.AdvertisedPort)
 	}
 }
 
@@ -215,15 +217,15 @@ func (d *decoder) tellings(c *Config) []told {
 	var all []told
 	for _, at := range d.clusters(c) {
 		for i, l := range at.Listeners {
-			item := fmt.Sprintf("%s[%d]", join(at.path, "listeners"), i)
-			if d.given(item+".nodes") && d.given(item+".advertised_host") && !d.faulty[item+".first_node_id"] && !d.faulty[item+".direct"] {
+			item := fmt.Sprintf("%s[%d]", strictyaml.Join(at.path, "listeners"), i)
+			if d.Given(item+".nodes") && d.Given(item+".advertised_host") && !d.Faulty[item+".first_node_id"] && !d.Faulty[item+".direct"] {
 				ports := l.Nodes
 				ports.Host = string(l.AdvertisedHost)
 				all = append(all, told{at.path, item + ".nodes", l.Nodes.String(), l.Nodes, ports, l.FirstNodeID})
 			}
 			for _, a := range l.NodeAddresses {
 				key := nodePath(item+".node_addresses", a.key)
-				if d.given(key) && !d.faulty[key+".bind"] && !d.faulty[key+".advertised"] && a.Advertised.Port > 0 {
+				if d.Given(key) && !d.Faulty[key+".bind"] && !d.Faulty[key+".advertised"] && a.Advertised.Port > 0 {
 					one := func(p HostPort) PortRange { return PortRange{Host: p.Host, First: p.Port, Last: p.Port} }
 					all = append(all, told{at.path, key, a.Bind.String(), one(a.Bind), one(a.Advertised), a.NodeID})
 				}
@@ -248,9 +250,9 @@ func (d *decoder) advertisedTwice(c *Config) {
 			if hostsOverlap(a.bind.Host, b.bind.Host) && max(a.bind.First, b.bind.First) <= min(a.bind.Last, b.bind.Last) {
 				continue // that is reported
 			}
-			d.fault(b.path, "%q gives %s to node %d%s, and %s (line %d) gives it to node %d%s: clients tell nodes apart "+
+			d.Fault(b.path, "%q gives %s to node %d%s, and %s (line %d) gives it to node %d%s: clients tell nodes apart "+
 				"by address; wanted other ports or another advertised host", b.text, HostPort{Host: b.ports.Host, Port: port},
-				b.node(port), in(b.cluster), a.path, d.places[a.path].line, a.node(port), in(a.cluster))
+				b.node(port), in(b.cluster), a.path, d.Places[a.path].Line, a.node(port), in(a.cluster))
 			break
 		}
 	}

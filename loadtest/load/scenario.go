@@ -6,12 +6,12 @@ package load
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/parser"
 
+	"tiergate/internal/strictyaml"
 	"tiergate/loadtest/fault"
 	"tiergate/loadtest/report"
 )
@@ -212,28 +212,26 @@ type Bound struct {
 func Parse(file string, source []byte) (*Scenario, error) {
 	tree, err := parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		return nil, &Error{File: file, Faults: []Fault{syntaxFault(err)}}
+		return nil, &Error{File: file, Faults: []strictyaml.Fault{syntaxFault(err)}}
 	}
 	if len(tree.Docs) != 1 || tree.Docs[0].Body == nil {
-		return nil, &Error{File: file, Faults: []Fault{{Problem: "wanted one YAML document with the keys name, targets and phases"}}}
+		return nil, &Error{File: file, Faults: []strictyaml.Fault{{Problem: "wanted one YAML document with the keys name, targets and phases"}}}
 	}
 	s := &Scenario{Text: string(source)}
-	d := &decoder{places: make(map[string]place), faulty: make(map[string]bool)}
+	d := &decoder{strictyaml.NewFindings()}
 	d.value("", tree.Docs[0].Body, reflectOf(s))
+	delete(d.Places, "") // what the scenario lacks as a whole has no place
 	s.fill()
 	(&validator{decoder: d, scenario: s}).scenarioFaults()
-	if len(d.faults) > 0 {
-		slices.SortStableFunc(d.faults, func(a, b Fault) int {
-			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-		})
-		return nil, &Error{File: file, Faults: d.faults}
+	if err := d.Err(file); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
 // syntaxFault is the library's complaint with its place.
-func syntaxFault(err error) Fault {
-	f := Fault{Problem: err.Error()}
+func syntaxFault(err error) strictyaml.Fault {
+	f := strictyaml.Fault{Problem: err.Error()}
 	var y yaml.Error
 	if errors.As(err, &y) {
 		f.Problem = y.GetMessage()

@@ -28,7 +28,7 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,60}$`)
 // named reports a name that the scenario does not have.
 func (v *validator) named(path, name, what string, known func(string) bool) {
 	if name != "" && !known(name) {
-		v.fault(path, "%q is no %s of this scenario", name, what)
+		v.Fault(path, "%q is no %s of this scenario", name, what)
 	}
 }
 
@@ -37,8 +37,8 @@ type fine bool
 
 // need reports a key that is not as it must be, or not there.
 func (v *validator) need(path string, ok fine, want string) {
-	if !bool(ok) && !v.faulty[path] {
-		v.fault(path, "wanted %s", want)
+	if !bool(ok) && !v.Faulty[path] {
+		v.Fault(path, "wanted %s", want)
 	}
 }
 
@@ -89,7 +89,7 @@ func unique[T any](v *validator, path string, list []T, name func(T) string) {
 	seen := make(map[string]int)
 	for i, item := range list {
 		if first, ok := seen[name(item)]; ok {
-			v.fault(fmt.Sprintf("%s[%d]", path, i), "has the name %q, which %s[%d] has; wanted another one", name(item), path, first)
+			v.Fault(fmt.Sprintf("%s[%d]", path, i), "has the name %q, which %s[%d] has; wanted another one", name(item), path, first)
 		}
 		if _, ok := seen[name(item)]; !ok {
 			seen[name(item)] = i
@@ -105,8 +105,8 @@ func (v *validator) clusterFaults(path string, c *Cluster) {
 	v.need(path+".brokers", c.Brokers >= 1 && c.Brokers <= 9, "from 1 to 9")
 	v.need(path+".heap", c.Heap >= 64<<20, "at least 64MiB")
 	v.need(path+".bootstrap", c.Kind != ClusterExisting || len(c.Bootstrap) > 0, "addresses of the existing cluster")
-	if c.Kind != ClusterExisting && v.given(path+".bootstrap") {
-		v.fault(path+".bootstrap", "is for kind: existing only")
+	if c.Kind != ClusterExisting && v.Given(path+".bootstrap") {
+		v.Fault(path+".bootstrap", "is for kind: existing only")
 	}
 }
 
@@ -123,12 +123,12 @@ func (v *validator) targetFaults(path string, t *Target) {
 		"bootstrap": {TargetExternal}, "metrics": {TargetExternal}, "binary": {TargetTiergate}, "mode": {TargetTiergate},
 		"threads": {TargetTiergate, TargetHAProxy, TargetNginx},
 	} {
-		if t.Kind != "" && v.given(path+"."+key) && !slices.Contains(kinds, t.Kind) {
-			v.fault(path+"."+key, "is not for kind: %s", t.Kind)
+		if t.Kind != "" && v.Given(path+"."+key) && !slices.Contains(kinds, t.Kind) {
+			v.Fault(path+"."+key, "is not for kind: %s", t.Kind)
 		}
 	}
 	if c := v.scenario.cluster(t.Cluster); c != nil && c.Kind != ClusterReal && t.atBrokersAddress() {
-		v.fault(path, "rewrites no addresses, so it needs a broker that advertises its port: wanted a cluster of kind: real")
+		v.Fault(path, "rewrites no addresses, so it needs a broker that advertises its port: wanted a cluster of kind: real")
 	}
 }
 
@@ -177,26 +177,26 @@ func (v *validator) workloadFaults(path string, p *Phase, w *Workload) {
 	}
 	for i, name := range w.Targets {
 		at := path + ".targets"
-		if v.given(at) {
+		if v.Given(at) {
 			at = fmt.Sprintf("%s[%d]", at, i)
 		}
 		v.named(at, name, "target", v.isTarget)
 		if v.isTarget(name) && !slices.Contains(p.Targets, name) {
-			v.fault(at, "%q is not among the targets of the phase", name)
+			v.Fault(at, "%q is not among the targets of the phase", name)
 		}
 		if t := v.scenario.target(name); t != nil && w.Kind == WorkloadTiering {
 			c := v.scenario.cluster(t.Cluster)
 			v.need(path+".kind", c == nil || c.Kind != ClusterSim, "another kind for a simulated cluster, whose topics cannot be altered")
 		}
 		if id := w.Name + "\x00" + name; v.names[id] {
-			v.fault(path, "has the name %q, which another workload has on target %s; wanted another one", w.Name, name)
+			v.Fault(path, "has the name %q, which another workload has on target %s; wanted another one", w.Name, name)
 		} else {
 			v.names[id] = true
 		}
 	}
 	for key, kinds := range keysFor() {
-		if w.Kind != "" && v.given(path+"."+key) && !slices.Contains(kinds, w.Kind) {
-			v.fault(path+"."+key, "is not for kind: %s", w.Kind)
+		if w.Kind != "" && v.Given(path+"."+key) && !slices.Contains(kinds, w.Kind) {
+			v.Fault(path+"."+key, "is not for kind: %s", w.Kind)
 		}
 	}
 	v.named(path+".topic", w.Topic, "topic", v.isTopic)
@@ -225,7 +225,7 @@ func (v *validator) numberFaults(path string, w *Workload) {
 	v.need(path+".abort_share", w.AbortShare >= 0 && w.AbortShare < 1, "from 0 to below 1")
 	v.need(path+".abort_share", w.AbortShare == 0 || w.Transaction > 0, "0, or a workload with transaction")
 	v.need(path+".transaction", fine(w.Transaction == 0 || w.Acks == AcksAll && w.Idempotent), "0, or acks: all and idempotent: true")
-	v.need(path+".idempotent", fine(!v.given(path+".idempotent") || w.Idempotent || w.Transaction == 0), "true with transaction")
+	v.need(path+".idempotent", fine(!v.Given(path+".idempotent") || w.Idempotent || w.Transaction == 0), "true with transaction")
 	v.need(path+".hold", w.Kind != WorkloadConnections || w.Rate > 0 || w.RateOf != nil || w.Clients > 0, "a rate or clients")
 	if w.RateOf == nil {
 		return
@@ -233,7 +233,7 @@ func (v *validator) numberFaults(path string, w *Workload) {
 	v.need(path+".rate_of.share", w.RateOf.Share > 0, "a share above 0")
 	v.named(path+".rate_of.target", w.RateOf.Target, "target", v.isTarget)
 	if !v.names[w.RateOf.Workload+"\x00"+w.RateOf.Target] {
-		v.fault(path+".rate_of", "there is no workload %q on target %q before this one", w.RateOf.Workload, w.RateOf.Target)
+		v.Fault(path+".rate_of", "there is no workload %q on target %q before this one", w.RateOf.Workload, w.RateOf.Target)
 	}
 	v.need(path+".rate", w.Rate == 0, "only one of rate and rate_of")
 }
@@ -251,12 +251,12 @@ func keysOfFaults() map[string][]fault.Kind {
 func (v *validator) faultFaults(path string, p *Phase, f *FaultAt) {
 	var kind fault.Kind
 	if err := oneOf(&kind, string(f.Kind), fault.Kinds()...); err != nil {
-		v.fault(path+".kind", "%q %v", f.Kind, err)
+		v.Fault(path+".kind", "%q %v", f.Kind, err)
 		return
 	}
 	for key, kinds := range keysOfFaults() {
-		if v.given(path+"."+key) && !slices.Contains(kinds, kind) {
-			v.fault(path+"."+key, "is not for kind: %s", kind)
+		if v.Given(path+"."+key) && !slices.Contains(kinds, kind) {
+			v.Fault(path+"."+key, "is not for kind: %s", kind)
 		}
 	}
 	v.need(path+".at", f.At < p.Duration, "a time before the end of the phase, "+p.Duration.String())
@@ -283,11 +283,11 @@ func (v *validator) boundFaults(path string, b *Bound) {
 	}
 	var figure report.Figure
 	if err := oneOf(&figure, b.Figure, figures...); err != nil {
-		v.fault(path+".figure", "%q %v", b.Figure, err)
+		v.Fault(path+".figure", "%q %v", b.Figure, err)
 	}
 	var by report.By
 	if err := oneOf(&by, b.By, report.ByRatio, report.ByDifference, report.ByValue, report.BySpread); err != nil {
-		v.fault(path+".by", "%q %v", b.By, err)
+		v.Fault(path+".by", "%q %v", b.By, err)
 	}
 	v.need(path+".against", b.Against != "" || by == report.ByValue, "a target to compare with")
 }

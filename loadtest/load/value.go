@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tiergate/internal/strictyaml"
 )
 
 const (
@@ -74,7 +76,7 @@ func oneOf[T ~string](into *T, s string, known ...T) error {
 	for i, k := range known {
 		names[i] = string(k)
 	}
-	if meant := nearest(s, names); meant != "" {
+	if meant := strictyaml.Nearest(s, names); meant != "" {
 		return fmt.Errorf("is not known; did you mean %q?", meant)
 	}
 	return fmt.Errorf("is not known; wanted one of %s", strings.Join(names, ", "))
