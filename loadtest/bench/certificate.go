@@ -6,18 +6,13 @@
 package bench
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"path/filepath"
-	"time"
+
+	"tiergate/internal/testkit/authority"
 )
 
 // certificate is a self-signed one for localhost, ECDSA on P-256.
@@ -29,36 +24,13 @@ type certificate struct {
 
 // newCertificate makes a certificate in folder.
 func newCertificate(folder string) (certificate, error) {
-	fail := func(err error) (certificate, error) { return certificate{}, fmt.Errorf("make certificate: %w", err) }
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := authority.SelfSigned(authority.Leaf{Name: "localhost", Hosts: []string{"localhost"}})
 	if err != nil {
-		return fail(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return fail(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return fail(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return fail(err)
+		return certificate{}, fmt.Errorf("make certificate: %w", err)
 	}
 	c := certificate{pem: filepath.Join(folder, "localhost.pem"), pool: x509.NewCertPool()}
-	c.pool.AddCert(cert)
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	text = append(text, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})...)
-	if err = os.WriteFile(c.pem, text, 0o600); err != nil {
-		return fail(err)
-	}
-	return c, nil
+	c.pool.AddCert(pair.Certificate)
+	return c, os.WriteFile(c.pem, pair.Keystore(), 0o600)
 }
 
 // ServerTLS is how a proxy of ours speaks TLS with clients. file holds certificate and

@@ -109,11 +109,11 @@ func start(ctx context.Context, peer string, s setting) (*running, error) {
 	if peer == PeerDirect {
 		return &running{name: peer, address: s.broker}, nil
 	}
-	address, err := freePort()
+	ports, err := kafka.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	return startAt(ctx, peer, address, s)
+	return startAt(ctx, peer, kafka.Loopback(ports[0]), s)
 }
 
 // startAt is start at an address that the caller chose.

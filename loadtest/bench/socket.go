@@ -8,7 +8,6 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"unsafe"
 
@@ -95,16 +94,6 @@ func listen() (fd int, address string, err error) {
 		return -1, "", fmt.Errorf("listen: %w", err)
 	}
 	return fd, fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port), nil
-}
-
-// freePort returns an address of 127.0.0.1 that nothing listens on now.
-func freePort() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
 }
 
 // errBlocked says that a socket gives or takes nothing now; errEnded that the peer has
