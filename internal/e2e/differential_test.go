@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
+	"tiergate/internal/testkit/recorder"
 	"tiergate/loadtest/kafka"
 )
 
@@ -125,7 +126,7 @@ func (d *differential) checkSynthesised(t *testing.T, ctx context.Context, s *st
 	must(t, s.directB.AwaitEnd(ctx))
 	lookups := 0
 	for _, session := range s.directB.Sessions() {
-		for _, f := range session.Frames(kafka.ToBroker) {
+		for _, f := range session.Frames(recorder.ToBroker) {
 			req, err := kafka.DecodeRequest(f.Bytes)
 			must(t, err)
 			list, ok := req.(*kmsg.ListOffsetsRequest)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
+	"tiergate/internal/testkit/recorder"
 	"tiergate/loadtest/kafka"
 )
 
@@ -128,10 +129,10 @@ func testManyPartitions(t *testing.T, ctx context.Context, s *stand) {
 func askMany(t *testing.T, ctx context.Context, s *stand, conn *kafka.Conn, wants []want, epoch int32) int {
 	t.Helper()
 	session := s.directB.Sessions()[0]
-	before := len(session.Frames(kafka.ToBroker))
+	before := len(session.Frames(recorder.ToBroker))
 	resp, err := conn.Request(ctx, listOffsets(11, consumer, readUncommitted, wants...))
 	must(t, err)
-	cost := len(session.Frames(kafka.ToBroker)) - before
+	cost := len(session.Frames(recorder.ToBroker)) - before
 	got := make(map[want]answer)
 	for _, a := range answers(resp.(*kmsg.ListOffsetsResponse)) {
 		w := want{a.topic, a.partition, codec.EarliestPendingUploadTimestamp, anyEpoch}
@@ -156,7 +157,7 @@ func askMany(t *testing.T, ctx context.Context, s *stand, conn *kafka.Conn, want
 }
 
 // requestsByKey counts the requests of all sessions of a recorder.
-func requestsByKey(t *testing.T, r *kafka.Recorder) map[int16]int {
+func requestsByKey(t *testing.T, r *recorder.Recorder) map[int16]int {
 	t.Helper()
 	counts := make(map[int16]int)
 	for _, session := range r.Sessions() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/internal/testkit/recorder"
 	"tiergate/loadtest/kafka"
 )
 
@@ -26,7 +27,7 @@ func testRewriting(t *testing.T, ctx context.Context, s *stand, versions ...stri
 	}
 	told := make(map[string]int)
 	frames := 0
-	for _, r := range []*kafka.Recorder{s.rewriteA, s.rewriteNodeA} {
+	for _, r := range []*recorder.Recorder{s.rewriteA, s.rewriteNodeA} {
 		must(t, r.AwaitEnd(ctx))
 		frames += addressesTold(t, r, told)
 	}
@@ -71,7 +72,7 @@ func testControllersStay(t *testing.T, ctx context.Context, s *stand) {
 
 // addressesTold decodes every response that clients got, counts the addresses in them,
 // and returns the number of responses.
-func addressesTold(t *testing.T, r *kafka.Recorder, told map[string]int) (responses int) {
+func addressesTold(t *testing.T, r *recorder.Recorder, told map[string]int) (responses int) {
 	t.Helper()
 	for _, session := range r.Sessions() {
 		exchanges, err := session.Exchanges()

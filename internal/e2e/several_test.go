@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"tiergate/internal/testkit/recorder"
 	gates "tiergate/internal/testkit/stand"
 	"tiergate/loadtest/kafka"
 )
@@ -26,8 +27,8 @@ const severalNodes = 2
 // addresses, and recorders before its bootstrap port and before each node's.
 type several struct {
 	cluster   *kafka.Cluster
-	bootstrap *kafka.Recorder
-	nodes     map[int32]*kafka.Recorder // by node id
+	bootstrap *recorder.Recorder
+	nodes     map[int32]*recorder.Recorder // by node id
 }
 
 // TestSeveralBrokers has what one broker does not: leaders elsewhere, and answers that say
@@ -35,7 +36,7 @@ type several struct {
 func TestSeveralBrokers(t *testing.T) {
 	t.Parallel()
 	ctx := realBrokers(t)
-	s := &several{nodes: make(map[int32]*kafka.Recorder)}
+	s := &several{nodes: make(map[int32]*recorder.Recorder)}
 	s.cluster = gates.Brokers(t, kafka.Options{
 		Version: kafka.Kafka41, TieredStorage: kafka.TieredStorageOn, Logger: progress(),
 		Nodes: []kafka.NodeOptions{{NodeID: 1}, {NodeID: 2}},
@@ -74,7 +75,7 @@ listeners:
     first_node_id: 1
     advertised_host: "127.0.0.1"
 `, s.cluster.BootstrapServers()[0], ports[0], ports[1], ports[severalNodes]))
-	through := func(port int) *kafka.Recorder {
+	through := func(port int) *recorder.Recorder {
 		return record(t, kafka.Loopback(port), "127.0.0.2:"+strconv.Itoa(port))
 	}
 	s.bootstrap = through(ports[0])

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
+	"tiergate/internal/testkit/recorder"
 	"tiergate/loadtest/kafka"
 )
 
@@ -54,12 +55,12 @@ type sides struct{ listOffsetsMax int16 }
 
 // compareAll pairs every session of the client's side with one of the broker's side that
 // carries the same frames, and fails for every session that has no partner.
-func (x sides) compareAll(t *testing.T, a, b *kafka.Recorder) tally {
+func (x sides) compareAll(t *testing.T, a, b *recorder.Recorder) tally {
 	t.Helper()
 	brokerSide := b.Sessions()
 	var total tally
 	for _, client := range a.Sessions() {
-		if len(client.Frames(kafka.ToBroker)) == 0 {
+		if len(client.Frames(recorder.ToBroker)) == 0 {
 			continue
 		}
 		at, best := -1, error(nil)
@@ -82,7 +83,7 @@ func (x sides) compareAll(t *testing.T, a, b *kafka.Recorder) tally {
 		brokerSide = append(brokerSide[:at:at], brokerSide[at+1:]...)
 	}
 	for _, broker := range brokerSide {
-		if frames := broker.Frames(kafka.ToBroker); len(frames) > 0 {
+		if frames := broker.Frames(recorder.ToBroker); len(frames) > 0 {
 			t.Errorf("tiergate sent the broker what no client asked for, %d requests, the first one: %x", len(frames), frames[0].Bytes)
 		}
 	}
@@ -91,15 +92,15 @@ func (x sides) compareAll(t *testing.T, a, b *kafka.Recorder) tally {
 
 // compare compares two sessions frame by frame. The counts are right up to the first
 // difference.
-func (x sides) compare(client, broker *kafka.Session) (tally, error) {
+func (x sides) compare(client, broker *recorder.Session) (tally, error) {
 	counts := tally{sessions: 1}
-	a, b := client.Frames(kafka.ToBroker), broker.Frames(kafka.ToBroker)
+	a, b := client.Frames(recorder.ToBroker), broker.Frames(recorder.ToBroker)
 	for i := range min(len(a), len(b)) {
 		if err := x.request(a[i].Bytes, b[i].Bytes, &counts); err != nil {
 			return counts, fmt.Errorf("request %d: %w", i, err)
 		}
 	}
-	if len(a) != len(b) || !bytes.Equal(client.Rest(kafka.ToBroker), broker.Rest(kafka.ToBroker)) {
+	if len(a) != len(b) || !bytes.Equal(client.Rest(recorder.ToBroker), broker.Rest(recorder.ToBroker)) {
 		return counts, fmt.Errorf("the client sent %d requests and the broker got %d", len(a), len(b))
 	}
 	exchanges, err := broker.Exchanges()
@@ -111,8 +112,8 @@ func (x sides) compare(client, broker *kafka.Session) (tally, error) {
 
 // responses compares what came back. Answers at the end may be missing at the client
 // that closed its connection before they came.
-func (x sides) responses(client *kafka.Session, exchanges []kafka.Exchange, counts *tally) error {
-	a := client.Frames(kafka.ToClient)
+func (x sides) responses(client *recorder.Session, exchanges []recorder.Exchange, counts *tally) error {
+	a := client.Frames(recorder.ToClient)
 	for _, e := range exchanges {
 		if e.Response == nil {
 			continue // acks=0
@@ -169,7 +170,7 @@ func lowered(frame []byte, version int16) ([]byte, error) {
 }
 
 // response compares a response at both sides.
-func (x sides) response(client []byte, e kafka.Exchange, counts *tally) error {
+func (x sides) response(client []byte, e recorder.Exchange, counts *tally) error {
 	counts.frames++
 	counts.bytes += int64(len(client))
 	if bytes.Equal(client, e.Response) {
@@ -199,7 +200,7 @@ func succeeded(apiVersions []byte) bool {
 
 // raised makes an ApiVersions answer with 11 as the max version of ListOffsets: it finds
 // the row's six bytes (key, min, max), which occur once, and replaces the last two.
-func (x sides) raised(e kafka.Exchange) ([]byte, error) {
+func (x sides) raised(e recorder.Exchange) ([]byte, error) {
 	resp, err := kafka.DecodeResponse(e.Key(), e.Version(), e.Response)
 	if err != nil {
 		return nil, err

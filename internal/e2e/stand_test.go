@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	"tiergate/internal/testkit/recorder"
 	gates "tiergate/internal/testkit/stand"
 	"tiergate/loadtest/kafka"
 )
@@ -31,9 +32,9 @@ type stand struct {
 	directAddress, serviceAddress string // advertised by the broker
 
 	gate                   *gate
-	rewriteA, rewriteNodeA *kafka.Recorder // bootstrap and the only node's port
-	directA, directB       *kafka.Recorder
-	service                *kafka.Recorder
+	rewriteA, rewriteNodeA *recorder.Recorder // bootstrap and the only node's port
+	directA, directB       *recorder.Recorder
+	service                *recorder.Recorder
 }
 
 // nodeID is that of the only broker of a stand.
@@ -110,9 +111,9 @@ func (s *stand) restart(t *testing.T, ctx context.Context) {
 }
 
 // record starts a recorder for the length of a test.
-func record(t *testing.T, listen, target string) *kafka.Recorder {
+func record(t *testing.T, listen, target string) *recorder.Recorder {
 	t.Helper()
-	r, err := kafka.Record(listen, target)
+	r, err := recorder.Start(listen, target)
 	must(t, err)
 	t.Cleanup(r.Close)
 	return r

@@ -15,7 +15,6 @@
 //     are the rows of the vectors table in the -6 specification, as functions on a Log.
 //   - Jars.Run runs a Java command line tool of any version by class name.
 //   - Conn is a raw client: any request at any version, pipelined, bytes in and out.
-//   - Recorder is a TCP relay that records whole frames in both directions.
 //
 // Everything listens on loopback. Every process belongs to its own process group and,
 // on Linux, dies with the process that started it.

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: the tiergate authors
 // SPDX-License-Identifier: Apache-2.0
 
-package kafka
+// Package recorder is a TCP relay that records whole frames in both directions.
+package recorder
 
 import (
 	"context"
@@ -16,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tiergate/codec"
+	"tiergate/loadtest/kafka"
 )
 
 // Direction says which side sent a frame.
@@ -65,9 +67,9 @@ type Session struct {
 	conns  []net.Conn
 }
 
-// Record starts a relay from the address listen to the address target, which is dialed
+// Start starts a relay from the address listen to the address target, which is dialed
 // anew for every connection.
-func Record(listen, target string) (*Recorder, error) {
+func Start(listen, target string) (*Recorder, error) {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("recorder: %w", err)
@@ -109,7 +111,7 @@ func (r *Recorder) Forget() {
 
 // AwaitEnd waits until every session so far has ended on both sides.
 func (r *Recorder) AwaitEnd(ctx context.Context) error {
-	return Poll(ctx, "the end of the recorded connections", func(context.Context) error {
+	return kafka.Poll(ctx, "the end of the recorded connections", func(context.Context) error {
 		open := 0
 		for _, s := range r.Sessions() {
 			if !s.Ended() {
@@ -130,7 +132,7 @@ func (r *Recorder) accept() {
 			return
 		}
 		if err != nil {
-			_ = pause(context.Background(), 10*time.Millisecond) // out of descriptors, for example
+			<-time.After(10 * time.Millisecond) // out of descriptors, for example
 			continue
 		}
 		s := &Session{conns: []net.Conn{client}}
