@@ -258,6 +258,17 @@ func TestVerdictsOfCounts(t *testing.T) {
 	}
 }
 
+func TestVerdictsOfMemory(t *testing.T) {
+	r := Result{Samples: []Sample{{Workload: "idle-1000", Peer: PeerTiergate, Seconds: 1, RSS: 31 << 20, Before: 21 << 20}}}
+	want := []Verdict{
+		{Target: "memory per idle connection", Workload: "idle-1000", Value: 10 * 1.024, Bound: 8, Unit: "KiB"},
+		{Target: "memory at rest, without connections", Workload: "idle-1000", Value: 21, Bound: 20, Unit: "MiB"},
+	}
+	if got := r.Verdicts(); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func TestPerfText(t *testing.T) {
 	p := &perfCounter{counts: &Counts{}}
 	p.events = perfEvents(p.counts)

@@ -181,6 +181,9 @@ func targets() []target {
 		{words: "memory per idle connection", kinds: []Kind{KindIdle}, unit: "KiB", scale: 1 << 10, bound: 8, of: func(w Workload) figure {
 			return figure{func(s Sample) float64 { return s.perConnection(w) }, -1}
 		}},
+		{words: "memory at rest, without connections", kinds: []Kind{KindIdle}, unit: "MiB", scale: 1 << 20, bound: 20, of: func(Workload) figure {
+			return figure{func(s Sample) float64 { return float64(s.Before) }, -1}
+		}},
 		{words: "memory while readers stall", kinds: []Kind{KindStalled}, unit: "MiB", scale: 1 << 20, bound: 96, of: func(Workload) figure {
 			return figure{func(s Sample) float64 { return float64(s.Peak) }, -1}
 		}},
