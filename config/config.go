@@ -53,7 +53,7 @@ type Cluster struct {
 func (c *Cluster) setDefaults() {
 	c.Upstream = Upstream{MetadataRefresh: Duration(30 * time.Second), SendProxyProtocol: SendProxyProtocolOff}
 	c.EarliestPendingUpload = PendingUploadAuto
-	c.Tiering = Tiering{StatusTTL: Duration(time.Second), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000}
+	c.Tiering = Tiering{StatusTTL: Duration(time.Second), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000, MaxTieredPartitions: 200_000, MaxInFlightSegments: 100_000}
 }
 
 // NamedCluster is one of several clusters.
@@ -91,6 +91,11 @@ type Tiering struct {
 	UnknownTTL Duration `yaml:"unknown_ttl"`
 	// MaxTopics bounds the number of remembered topics.
 	MaxTopics int `yaml:"max_topics"`
+	// MaxTieredPartitions bounds the partitions that are remembered of the topic
+	// __remote_log_metadata.
+	MaxTieredPartitions int `yaml:"max_tiered_partitions"`
+	// MaxInFlightSegments bounds the segments of that topic whose upload has not ended.
+	MaxInFlightSegments int `yaml:"max_in_flight_segments"`
 	// TieredTopics are known to have remote storage on; no broker is asked for them.
 	TieredTopics []TopicName `yaml:"tiered_topics"`
 }

@@ -46,7 +46,7 @@ func TestParseIssue3(t *testing.T) {
 				ProxyProtocol: ProxyProtocolOff,
 			}},
 			EarliestPendingUpload: PendingUploadAuto,
-			Tiering:               Tiering{StatusTTL: Duration(time.Second), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000},
+			Tiering:               Tiering{StatusTTL: Duration(time.Second), UnknownTTL: Duration(5 * time.Second), MaxTopics: 20_000, MaxTieredPartitions: 200_000, MaxInFlightSegments: 100_000},
 		},
 		Limits: Limits{
 			MaxRequestBytes:         256 << 20,
@@ -103,6 +103,8 @@ tiering:
   status_ttl: 2m
   unknown_ttl: 500ms
   max_topics: 7
+  max_tiered_partitions: 8
+  max_in_flight_segments: 9
   tiered_topics: [orders, "42", a.b_c-d]
 event_loop: epoll
 limits:
@@ -155,7 +157,7 @@ admin: {address: "0.0.0.0:9644"}
 			},
 			EarliestPendingUpload: PendingUploadOff,
 			Tiering: Tiering{
-				StatusTTL: Duration(2 * time.Minute), UnknownTTL: Duration(500 * time.Millisecond), MaxTopics: 7,
+				StatusTTL: Duration(2 * time.Minute), UnknownTTL: Duration(500 * time.Millisecond), MaxTopics: 7, MaxTieredPartitions: 8, MaxInFlightSegments: 9,
 				TieredTopics: []TopicName{"orders", "42", "a.b_c-d"},
 			},
 		},
@@ -551,6 +553,8 @@ func TestNumberFaults(t *testing.T) {
 	f("tiering.status_ttl", "-1s", `"-1s" is not above zero: brokers would be asked again for every -6`+duration)
 	f("tiering.unknown_ttl", "0ms", `"0ms" is not above zero: a lookup that is denied would be repeated for every -6`+duration)
 	f("tiering.max_topics", "0", `"0" is not above zero: no topic could be remembered; wanted a number of topics above zero`)
+	f("tiering.max_tiered_partitions", "0", `"0" is not above zero: no tiered offset could be known; wanted a number of partitions above zero`)
+	f("tiering.max_in_flight_segments", "-1", `"-1" is not above zero: no upload could be followed to its end; wanted a number of segments above zero`)
 	f("limits.max_inflight", "-5", `"-5" is not above zero: no request would be read; wanted a number of requests above zero`)
 	f("limits.dial_timeout", "0s", `"0s" is not above zero: no broker could be reached in time`+duration)
 	f("limits.remote_storage_timeout", "0s", `"0s" is not above zero: every look-up would end as unknown`+duration)

@@ -94,6 +94,8 @@ func (d *decoder) cluster(c located, names map[Name]string) {
 		{strictyaml.Join(c.path, "tiering.status_ttl"), int64(c.Tiering.StatusTTL), wantDuration, "brokers would be asked again for every -6"},
 		{strictyaml.Join(c.path, "tiering.unknown_ttl"), int64(c.Tiering.UnknownTTL), wantDuration, "a lookup that is denied would be repeated for every -6"},
 		{strictyaml.Join(c.path, "tiering.max_topics"), int64(c.Tiering.MaxTopics), "a number of topics above zero", "no topic could be remembered"},
+		{strictyaml.Join(c.path, "tiering.max_tiered_partitions"), int64(c.Tiering.MaxTieredPartitions), "a number of partitions above zero", "no tiered offset could be known"},
+		{strictyaml.Join(c.path, "tiering.max_in_flight_segments"), int64(c.Tiering.MaxInFlightSegments), "a number of segments above zero", "no upload could be followed to its end"},
 	})
 	d.security(c)
 	for i, topic := range c.Tiering.TieredTopics {

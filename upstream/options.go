@@ -50,6 +50,13 @@ type Options struct {
 	TieredTopics []string
 	// TieredOffsets says whether HighestTiered works. Default off.
 	TieredOffsets TieredOffsets
+	// MaxTieredPartitions bounds the partitions of which HighestTiered knows something, those
+	// of deleted topics too. Default 200,000, about 50 MB. Those past it are unknown.
+	MaxTieredPartitions int
+	// MaxInFlightSegments bounds the segments whose upload has begun and not ended, of all
+	// partitions. Default 100,000, about 20 MB. Past it a partition is unknown until its next
+	// upload succeeds.
+	MaxInFlightSegments int
 	// Security is how brokers are spoken to.
 	Security
 	// ClientID of the service client. Sessions keep their clients' own. Default
@@ -79,6 +86,8 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.StatusTTL, time.Second)
 	setDefault(&o.UnknownTTL, 5*time.Second)
 	setDefault(&o.MaxTopics, 20_000)
+	setDefault(&o.MaxTieredPartitions, 200_000)
+	setDefault(&o.MaxInFlightSegments, 100_000)
 	setDefault(&o.HandshakeTimeout, 10*time.Second)
 	if o.Explain == nil {
 		o.Explain = func(err error) error { return err }

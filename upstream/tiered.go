@@ -280,7 +280,7 @@ func (r *tieredReader) open(ctx context.Context, client *kgo.Client) (metadataTo
 	if err != nil {
 		return topic, err
 	}
-	index := tiered.New(topic.partitions, tiered.Limits{})
+	index := tiered.New(topic.partitions, tiered.Limits{Partitions: r.cluster.opts.MaxTieredPartitions, AllInFlight: r.cluster.opts.MaxInFlightSegments})
 	from := make(map[int32]kgo.Offset, topic.partitions)
 	for i := range int32(topic.partitions) { //nolint:gosec // as Kafka counts partitions
 		start, ok := starts[i]

@@ -132,6 +132,7 @@ func TestTieredOffsetsAreReadAndFollowed(t *testing.T) {
 		"tiergate_upstream_tiered_partitions":            {"known": 20},
 		"tiergate_upstream_tiered_in_flight_segments":    {"": 1},
 		"tiergate_upstream_tiered_lag_records":           {},
+		"tiergate_upstream_tiered_refused_records_total": {},
 		"tiergate_upstream_tiered_evictions_total":       {},
 		"tiergate_upstream_tiered_reader_restarts_total": {},
 		"tiergate_upstream_tiered_ready":                 {"": 1},

@@ -19,9 +19,9 @@ type tieredMetrics struct {
 	reader             *tieredReader
 	connects, restarts prometheus.Counter
 	// Totals of the readings that have ended; the reader's lock guards them.
-	records, evictions uint64
+	records, refused, evictions uint64
 
-	recordsDesc, evictionsDesc, lagDesc, partitionsDesc, inFlightDesc, readyDesc *prometheus.Desc
+	recordsDesc, refusedDesc, evictionsDesc, lagDesc, partitionsDesc, inFlightDesc, readyDesc *prometheus.Desc
 }
 
 func newTieredMetrics(r *tieredReader) *tieredMetrics {
@@ -37,6 +37,7 @@ func newTieredMetrics(r *tieredReader) *tieredMetrics {
 		connects:       counter("reader_connects_total", "Connections that the reader of "+codec.RemoteLogMetadata+" opened."),
 		restarts:       counter("reader_restarts_total", "How often the reader had to begin again from the start of "+codec.RemoteLogMetadata+"."),
 		recordsDesc:    desc("records_total", "Records read from "+codec.RemoteLogMetadata+"."),
+		refusedDesc:    desc("refused_records_total", "Records of partitions for which there was no room: while it grows, partitions are unknown."),
 		evictionsDesc:  desc("evictions_total", "Segments whose upload was under way that had to be forgotten, which makes their partition unknown for a while."),
 		lagDesc:        desc("lag_records", "Records of "+codec.RemoteLogMetadata+" that are not read yet."),
 		partitionsDesc: desc("partitions", "Partitions with tiered segments, by whether their highest tiered offset is known.", "state"),
@@ -58,6 +59,7 @@ func (m *tieredMetrics) keep(x *tiered.Index) {
 	if x != nil {
 		n := x.Counts()
 		m.records += n.Records
+		m.refused += n.Refused
 		m.evictions += n.Evictions
 	}
 }
@@ -83,6 +85,7 @@ func (m *tieredMetrics) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	n.Records += m.records
+	n.Refused += m.refused
 	n.Evictions += m.evictions
 	m.reader.mu.RUnlock()
 	m.connects.Collect(to)
@@ -91,6 +94,7 @@ func (m *tieredMetrics) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	to <- prometheus.MustNewConstMetric(m.recordsDesc, prometheus.CounterValue, float64(n.Records))
+	to <- prometheus.MustNewConstMetric(m.refusedDesc, prometheus.CounterValue, float64(n.Refused))
 	to <- prometheus.MustNewConstMetric(m.evictionsDesc, prometheus.CounterValue, float64(n.Evictions))
 	gauge(m.lagDesc, float64(lag))
 	gauge(m.partitionsDesc, float64(n.Partitions-n.Unknown), "known")

@@ -12,7 +12,8 @@ import (
 // Limits bound the memory of an Index. Zero values mean the defaults.
 type Limits struct {
 	// Partitions with an uploaded or unfinished segment, those of deleted topics too.
-	// Default 200,000, about 50 MB. A partition past it is unknown.
+	// Default 200,000, about 50 MB. A partition past it is unknown, and so is every one that
+	// has no records from then on.
 	Partitions int
 	// Epochs of one partition; past it the oldest is forgotten. Default 128.
 	Epochs int
@@ -43,8 +44,9 @@ type Counts struct {
 	Epochs int
 	// InFlight segments: begun, neither finished nor deleted.
 	InFlight int
-	// Records read and segments evicted.
-	Records, Evictions uint64
+	// Records read, those refused among them, and segments evicted. A record is refused when
+	// it is of a partition that finds no room.
+	Records, Refused, Evictions uint64
 }
 
 // Highest is what is known of a partition.
@@ -161,6 +163,7 @@ func (x *Index) Apply(source int32, offset int64, value []byte) error {
 func (x *Index) add(id partitionID) *partition {
 	if len(x.partitions) >= x.limits.Partitions {
 		x.full = true
+		x.counts.Refused++
 		return nil
 	}
 	p := &partition{}

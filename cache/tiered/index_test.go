@@ -175,7 +175,7 @@ func TestLimits(t *testing.T) {
 	if got := show(x, a) + "|" + show(x, b); got != "4:19 3:19 2:19 cut|unknown" {
 		t.Errorf("two segments in flight of room: got %q", got)
 	}
-	if got := x.Counts(); got.InFlight != 2 || got.Evictions != 1 || got.Unknown != 1 || got.Partitions != 2 {
+	if got := x.Counts(); got.InFlight != 2 || got.Evictions != 1 || got.Unknown != 1 || got.Partitions != 2 || got.Refused != 1 {
 		t.Errorf("counts %+v", got)
 	}
 }

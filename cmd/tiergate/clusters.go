@@ -138,16 +138,18 @@ func upstreamOptions(c *config.Config, of config.NamedCluster, log *slog.Logger,
 		// One address of a name gets half of the time that all of them have, so that
 		// one that answers nothing leaves room for another; never more than the 3 s
 		// that a lost SYN and its repetition take.
-		DialTimeout:     min(time.Duration(c.Limits.DialTimeout)/2, 3*time.Second),
-		RequestTimeout:  time.Duration(c.Limits.RemoteStorageTimeout),
-		MetadataRefresh: time.Duration(of.Upstream.MetadataRefresh),
-		StatusTTL:       time.Duration(of.Tiering.StatusTTL),
-		UnknownTTL:      time.Duration(of.Tiering.UnknownTTL),
-		MaxTopics:       of.Tiering.MaxTopics,
-		LookupHost:      lookupHost(of.Upstream.Hosts),
-		Version:         readBuild().software(),
-		Logger:          log,
-		Registerer:      metrics,
+		DialTimeout:         min(time.Duration(c.Limits.DialTimeout)/2, 3*time.Second),
+		RequestTimeout:      time.Duration(c.Limits.RemoteStorageTimeout),
+		MetadataRefresh:     time.Duration(of.Upstream.MetadataRefresh),
+		StatusTTL:           time.Duration(of.Tiering.StatusTTL),
+		UnknownTTL:          time.Duration(of.Tiering.UnknownTTL),
+		MaxTopics:           of.Tiering.MaxTopics,
+		MaxTieredPartitions: of.Tiering.MaxTieredPartitions,
+		MaxInFlightSegments: of.Tiering.MaxInFlightSegments,
+		LookupHost:          lookupHost(of.Upstream.Hosts),
+		Version:             readBuild().software(),
+		Logger:              log,
+		Registerer:          metrics,
 	}
 	if of.EarliestPendingUpload == config.PendingUploadMetadataTopic {
 		opts.TieredOffsets = upstream.TieredOffsetsFromMetadataTopic

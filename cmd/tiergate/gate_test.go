@@ -42,7 +42,7 @@ listeners:
   - {name: clients, bootstrap: "0.0.0.0:9192", nodes: "[::1]:9200-9202", first_node_id: 100, advertised_host: "2001:db8::7"}
   - {name: sidecar, direct: {"10.0.0.1:9092": "kafka-0:19092", "10.0.0.2:9092": "kafka-1:19092"}}
 earliest_pending_upload: always
-tiering: {status_ttl: 8s, unknown_ttl: 9s, max_topics: 10, tiered_topics: [orders, payments]}
+tiering: {status_ttl: 8s, unknown_ttl: 9s, max_topics: 10, max_tiered_partitions: 11, max_in_flight_segments: 12, tiered_topics: [orders, payments]}
 limits:
   max_request_bytes: 1MiB
   max_response_bytes: 2MiB
@@ -182,7 +182,7 @@ func TestUpstreamOptions(t *testing.T) {
 	want := upstream.Options{
 		BootstrapServers: []string{"kafka-0:9092", "[2001:db8::1]:9092"},
 		DialTimeout:      2500 * time.Millisecond, RequestTimeout: 6 * time.Second, MetadataRefresh: 7 * time.Second,
-		StatusTTL: 8 * time.Second, UnknownTTL: 9 * time.Second, MaxTopics: 10,
+		StatusTTL: 8 * time.Second, UnknownTTL: 9 * time.Second, MaxTopics: 10, MaxTieredPartitions: 11, MaxInFlightSegments: 12,
 		TieredTopics: []string{"orders", "payments"},
 		Version:      readBuild().software(),
 		Logger:       log, Registerer: metrics,
