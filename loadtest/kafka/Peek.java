@@ -3,6 +3,9 @@
 
 import com.sun.jdi.*;
 import com.sun.jdi.connect.*;
+import com.sun.jdi.event.*;
+import com.sun.jdi.request.*;
+import java.io.*;
 import java.util.*;
 
 // Prints, for every log of a running broker of Kafka 3.6 to 3.8, one line
@@ -11,6 +14,10 @@ import java.util.*;
 //   task topic partition topicId copiedOffset
 // where copiedOffset is "none" until the task has looked for it. The broker must have
 // been started with -agentlib:jdwp=transport=dt_socket,server=y,suspend=n,address=PORT.
+//
+// With a second argument, "hold", every copy to the remote storage hangs, from where its
+// segment is announced (COPY_SEGMENT_STARTED), until this program ends. It prints "ready",
+// and "held" when the first copy hangs; then it prints the lines above for each line of input.
 public class Peek {
     public static void main(String[] args) throws Exception {
         AttachingConnector socket = null;
@@ -23,13 +30,34 @@ public class Peek {
         to.get("timeout").setValue("10000");
         VirtualMachine vm = socket.attach(to);
         try {
-            for (ReferenceType type : vm.classesByName("kafka.log.UnifiedLog"))
-                for (ObjectReference log : type.instances(0)) log(log);
-            for (ReferenceType type : vm.classesByName("kafka.log.remote.RemoteLogManager$RLMTask"))
-                for (ObjectReference task : type.instances(0)) task(task);
+            if (args.length == 1) {
+                peek(vm);
+            } else {
+                hold(vm);
+                for (Scanner in = new Scanner(System.in); in.hasNextLine(); in.nextLine()) peek(vm);
+            }
         } finally {
             vm.dispose();
         }
+    }
+
+    static void hold(VirtualMachine vm) throws Exception {
+        Method copy = vm.classesByName("org.apache.kafka.server.log.remote.storage.LocalTieredStorage").get(0)
+            .methodsByName("copyLogSegmentData").get(0);
+        BreakpointRequest stop = vm.eventRequestManager().createBreakpointRequest(copy.location());
+        stop.setSuspendPolicy(EventRequest.SUSPEND_EVENT_THREAD);
+        stop.enable();
+        System.out.println("ready");
+        for (boolean held = false; !held; )
+            for (Event e : vm.eventQueue().remove()) held |= e instanceof BreakpointEvent;
+        System.out.println("held");
+    }
+
+    static void peek(VirtualMachine vm) {
+        for (ReferenceType type : vm.classesByName("kafka.log.UnifiedLog"))
+            for (ObjectReference log : type.instances(0)) log(log);
+        for (ReferenceType type : vm.classesByName("kafka.log.remote.RemoteLogManager$RLMTask"))
+            for (ObjectReference task : type.instances(0)) task(task);
         System.out.println("end");
     }
 

@@ -58,6 +58,8 @@ type NodeOptions struct {
 	Listeners []Listener
 	// Properties of this node, stronger than Options.Properties.
 	Properties map[string]string
+	// JVM are more options of this node's Java, beside Options.JVM.
+	JVM []string
 }
 
 // Listener is one more listener of a node.

@@ -185,7 +185,7 @@ func (n *Node) launch() error {
 		"-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 		"-Dorg.slf4j.simpleLogger.logFile=System.out",
 		"-cp", n.jars.ClassPath(),
-	}, n.cluster.options.JVM...)
+	}, slices.Concat(n.cluster.options.JVM, n.options.JVM)...)
 	cmd := exec.Command("java", append(args, "kafka.Kafka", n.propertiesPath())...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, log, log
 	p, err := StartProcess(cmd)

@@ -18,13 +18,15 @@ import (
 )
 
 const (
-	historyPartitions = 100
-	metadataTopic     = "__remote_log_metadata"
-	metadataCount     = 3 // its partitions, as the launcher has them
+	metadataTopic = "__remote_log_metadata"
+	metadataCount = 3 // its partitions, as the launcher has them
 )
 
-// rounds of 100 comparisons each, with a restart of the broker.
-var rounds = flag.Int("rounds", 2, "restarts of random histories")
+// Each round compares every partition once, after a restart of the broker.
+var (
+	rounds            = flag.Int("rounds", 2, "restarts of random histories")
+	historyPartitions = flag.Int("histories", 100, "partitions with random histories")
+)
 
 // TestRandomHistoriesBesideTheLeader writes random histories of segments into the metadata
 // topic: unfinished, deleted, overlapping, of foreign epochs, with ends beyond the log. A
@@ -34,43 +36,49 @@ func TestRandomHistoriesBesideTheLeader(t *testing.T) {
 		ctx := testContext(t)
 		b := newBench(t, version)
 		const topic = "histories"
-		must(t, b.cluster.CreateTopic(ctx, topic, historyPartitions, 1, map[string]string{
+		must(t, b.cluster.CreateTopic(ctx, topic, int32(*historyPartitions), 1, map[string]string{
 			"remote.storage.enable": "true", "retention.ms": "-1", "retention.bytes": "-1", "local.retention.ms": "-1",
 		}))
 		id := b.idOf(t, ctx, topic)
 		rng := rand.New(rand.NewPCG(1, 2))
-		ends := make([]int64, historyPartitions)
+		ends := make([]int64, *historyPartitions)
 		for round := range *rounds {
 			b.grow(t, ctx, rng, topic, ends)
 			b.write(t, ctx, randomHistories(rng, id, ends, int32(2*round+2)))
 			must(t, b.cluster.Restart(ctx))
-			b.awaitTasks(t, ctx)
+			b.awaitTasks(t, ctx, *historyPartitions, looked)
 			b.compare(t, ctx, "random histories, restarted", noCause)
 		}
 		b.summary(t)
 	})
 }
 
-// awaitTasks waits until every copy task has looked for its highest offset.
-func (b *bench) awaitTasks(t *testing.T, ctx context.Context) {
+// awaitTasks waits until the copy tasks of so many partitions have looked for their highest
+// offset, and found what done wants.
+func (b *bench) awaitTasks(t *testing.T, ctx context.Context, partitions int, done func(kafka.TieredInMemory) bool) {
 	t.Helper()
 	must(t, kafka.Poll(ctx, "copy tasks", func(ctx context.Context) error {
-		memory, err := kafka.Peek(ctx, b.debug)
+		memory, err := b.memory(ctx)
 		if err != nil {
 			return err
 		}
 		n := 0
-		for _, m := range memory {
-			if m.Task != nil {
-				n++
+		for _, of := range memory {
+			for _, m := range of {
+				if m.Task != nil && done(m) {
+					n++
+				}
 			}
 		}
-		if n < historyPartitions {
-			return fmt.Errorf("%d of %d have begun", n, historyPartitions)
+		if n < partitions {
+			return fmt.Errorf("%d of %d have", n, partitions)
 		}
 		return nil
 	}))
 }
+
+// looked is any result of a copy task.
+func looked(kafka.TieredInMemory) bool { return true }
 
 // grow appends records to every partition, so that the epochs of the log differ.
 func (b *bench) grow(t *testing.T, ctx context.Context, rng *rand.Rand, topic string, ends []int64) {

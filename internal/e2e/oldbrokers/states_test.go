@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -32,6 +33,7 @@ func TestTieredOffsetsBesideTheLeader(t *testing.T) {
 		must(t, kafka.AwaitSettled(ctx, logs))
 		b.compare(t, ctx, "killed and started", noCause)
 		b.failingCopies(t, ctx)
+		b.hangingCopies(t, ctx)
 		b.remoteRetention(t, ctx, logs)
 		b.recreated(t, ctx, logs)
 		b.summary(t)
@@ -66,6 +68,53 @@ func (b *bench) failingCopies(t *testing.T, ctx context.Context) {
 		return nil
 	}))
 	b.compare(t, ctx, "copies work again", noCause)
+}
+
+// hangingCopies has copies hang that have announced their segment. The broker is killed
+// meanwhile; the one that is started copies the segment again, under another id.
+func (b *bench) hangingCopies(t *testing.T, ctx context.Context) {
+	l, err := b.cluster.CreateLog(ctx, "hanging", kafka.TieredTopic())
+	must(t, err)
+	must(t, l.Append(ctx, 400, 4000))
+	must(t, l.Await(ctx, "an upload", func(_ kafka.Lookups, d kafka.Disk) error {
+		if len(d.Uploaded) == 0 {
+			return errors.New("nothing is uploaded")
+		}
+		return nil
+	}))
+	held, err := kafka.HoldCopies(ctx, b.debug[1])
+	must(t, err)
+	released := false
+	defer func() {
+		if !released {
+			t.Log(held.Release())
+		}
+	}()
+	must(t, l.Append(ctx, 800, 4000))
+	must(t, held.AwaitCopy())
+	began := time.Now()
+	memory, err := held.Peek()
+	must(t, err)
+	memory, err = b.led(ctx, b.cluster.Node(1), memory)
+	must(t, err)
+	found, causes, n := b.differences(t, ctx, map[int32][]kafka.TieredInMemory{1: memory}, noCause)
+	b.count(t, "copies hang", found, causes, n, began)
+	d, err := l.Disk()
+	must(t, err)
+	if d.HighestUploaded() >= d.Active()-1 {
+		t.Errorf("copies hang, and all is uploaded: %v", d)
+	}
+	b.cluster.Node(1).Kill()
+	held.Release()
+	released = true
+	must(t, b.cluster.StartNodes(ctx))
+	must(t, l.Await(ctx, "the rest of the upload", func(_ kafka.Lookups, d kafka.Disk) error {
+		if d.HighestUploaded() != d.Active()-1 {
+			return errors.New("not all is uploaded")
+		}
+		return nil
+	}))
+	b.compare(t, ctx, "killed while copies hung, started", noCause)
 }
 
 // remoteRetention has the uploaded segments deleted of every log that can.
