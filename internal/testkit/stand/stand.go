@@ -75,7 +75,7 @@ func Launch(tb testing.TB, config string) *Gate {
 
 func (g *Gate) launch() {
 	g.tb.Helper()
-	if err := g.Gate.Launch(); err != nil {
+	if err := g.Launch(); err != nil {
 		g.tb.Fatal(err)
 	}
 }
