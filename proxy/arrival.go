@@ -62,10 +62,12 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 // admit gives an accepted connection to a loop, after its PROXY protocol header and its
 // TLS handshake where the endpoint has those.
 func (e *endpoint) admit(a *arrival) {
-	if err := e.server.admission.enter(); err != nil {
-		resetConn(a.conn)
-		e.refuse(a, err)
-		return
+	if e.ProxyProtocol == ProxyProtocolOff { // else the client is not known yet
+		if err := e.server.admission.hopeless(a.peer); err != nil {
+			resetConn(a.conn)
+			e.refuse(a, err)
+			return
+		}
 	}
 	if tcp, ok := a.conn.(*net.TCPConn); ok {
 		// NoDelay is Go's default. A peer that left already makes this fail; its session
@@ -83,7 +85,6 @@ func (e *endpoint) admit(a *arrival) {
 		cancel(nil)
 		e.server.pending.leave(a)
 		resetConn(a.conn)
-		e.server.admission.leave()
 	}
 }
 
@@ -183,7 +184,7 @@ func (g *guest) SyscallConn() (syscall.RawConn, error) {
 
 func (g *guest) takeTurn() error {
 	turns := &g.a.endpoint.server.pending.turns
-	if err := turns.take(g.ctx, addrOf(g.a.peer)); err != nil {
+	if err := turns.take(g.ctx, shareOf(g.a.peer)); err != nil {
 		return err
 	}
 	g.turns = turns
@@ -200,14 +201,13 @@ func (g *guest) giveTurn() {
 // hand gives a descriptor to the next loop, or says why there is none.
 func (e *endpoint) hand(a *arrival, err error) {
 	if err == nil {
-		err = e.server.admission.identify(a.peer)
+		err = e.server.seat(a.peer)
 		if err != nil {
 			resetOnClose(a.fd)
 			closeFD(a.fd)
 		}
 	}
 	if err != nil {
-		e.server.admission.leave()
 		e.refuse(a, err)
 		return
 	}

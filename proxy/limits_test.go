@@ -66,7 +66,7 @@ func TestMaxSessions(t *testing.T) {
 	served(t, first)
 	served(t, second)
 	refused(t, s, "127.0.0.1", refusalSessions)
-	j.awaitLine(t, "WARN connection refused", "max_sessions is reached: 2")
+	j.awaitLine(t, "WARN connection refused", "the limit of sessions is reached (max_sessions, or what ulimit -n allows): 2")
 	served(t, first)
 	first.Close()
 	awaitSessions(t, s, 1)
@@ -218,11 +218,7 @@ func TestCloseDoesNotWaitForSilentClients(t *testing.T) {
 		s := newServer(t, refuse, rewrite.Rules{}, change, loggingTo(j), func(o *Options) { o.HandshakeTimeout = time.Hour })
 		clients := []net.Conn{connect(t, s), connect(t, s)}
 		mustWrite(t, clients[1], []byte("PRO"))
-		await(t, "the clients are accepted", func() bool {
-			s.admission.mu.Lock()
-			defer s.admission.mu.Unlock()
-			return s.admission.open == 2
-		})
+		await(t, "the clients are accepted", func() bool { return s.pending.count() == 2 })
 		_ = s.Close()
 		for _, c := range clients {
 			_ = ending(t, c)

@@ -94,6 +94,7 @@ type metrics struct {
 	waits      prometheus.Counter
 	waiting    prometheus.GaugeFunc
 	unbound    prometheus.GaugeFunc
+	limit      prometheus.GaugeFunc
 	events     *prometheus.CounterVec
 	calls      *prometheus.CounterVec
 }
@@ -142,6 +143,9 @@ func newMetrics(s *Server) (*metrics, error) {
 	m.unbound = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "tiergate", Name: "unbound_ports", Help: "Configured ports that tiergate does not listen on yet, because an outgoing connection of this machine holds them.",
 	}, func() float64 { return float64(s.unbound.Load()) })
+	m.limit = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "tiergate", Name: "sessions_limit", Help: "Sessions that there can be: limits.max_sessions or what ulimit -n allows, whichever is less; 0: no limit.",
+	}, func() float64 { return float64(s.admission.limit()) })
 	m.unspliced = prometheus.NewCounter(counter("pipes_missed_total", "Pieces of large frames that were copied because no pipe was left."))
 	m.events = prometheus.NewCounterVec(counter("loop_events_total", "Events of sockets that woke an event loop, by whether anything could be done."), []string{"outcome"})
 	m.calls = prometheus.NewCounterVec(counter("loop_system_calls_total", "System calls of the event loops, by call. Waits are counted with event_loop: epoll only."), []string{"call"})
@@ -185,7 +189,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.sessions, m.opened, m.ended, m.requests, m.bytes, m.unmapped,
 		m.lookups, m.asks, m.rounds, m.partitions, m.unknown, m.unuploaded, m.refused, m.delayed, m.buffered,
-		m.handshakes, m.pending, m.unaccepted, m.pipes, m.unspliced, m.waits, m.waiting, m.unbound, m.events, m.calls,
+		m.handshakes, m.pending, m.unaccepted, m.pipes, m.unspliced, m.waits, m.waiting, m.unbound, m.limit, m.events, m.calls,
 	}
 }
 

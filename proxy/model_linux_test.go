@@ -251,7 +251,7 @@ func (w *world) accept() {
 	p.client = sock
 	w.pairs = append(w.pairs, p)
 	w.note("%s accepted", p.name)
-	if err := w.server.admission.enter(); err != nil {
+	if err := w.server.admission.enter(addr); err != nil {
 		panic(err)
 	}
 	newSession(w.loop, &arrival{endpoint: w.server.endpoints[0], peer: addr, local: addr, fd: fd})

@@ -118,9 +118,14 @@ type Options struct {
 	// the limit, frames that must be whole are not read on; where that does not help, the
 	// sessions that keep most are closed. Default 512 MiB.
 	MaxBufferedBytes int64
-	// MaxSessions bounds the sessions of all endpoints; further connections are closed at
-	// once. Default 0: no limit but the descriptors (two a session).
+	// MaxSessions bounds the sessions of all endpoints. For one more, a session of the client
+	// address that has most of them is ended, or the connection is closed at once where it is
+	// of that address: see admission. Default 0: no limit but MaxDescriptors.
 	MaxSessions int
+	// MaxDescriptors is how many descriptors the process may have (RLIMIT_NOFILE). It bounds
+	// sessions, which have two each, pipes and pending connections, so that some are left for
+	// all else. Default 0: not looked at.
+	MaxDescriptors int
 	// MaxSessionsPerClient bounds the sessions of one client address. Default 0: none.
 	MaxSessionsPerClient int
 	// AcceptRate bounds accepted connections a second over all endpoints; the rest wait in

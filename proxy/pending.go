@@ -81,8 +81,8 @@ func (p *pending) tryEnter(a *arrival, cancel context.CancelCauseFunc) bool {
 		p.all[victim].cancel(errManyPending)
 		p.remove(victim)
 	}
-	p.all[a] = &wait{client: addrOf(a.peer), cancel: cancel}
-	p.clients[addrOf(a.peer)]++
+	p.all[a] = &wait{client: shareOf(a.peer), cancel: cancel}
+	p.clients[shareOf(a.peer)]++
 	return true
 }
 
@@ -139,7 +139,7 @@ func (p *pending) identify(a *arrival) {
 		return
 	}
 	p.remove(a)
-	w.client = addrOf(a.peer)
+	w.client = shareOf(a.peer)
 	p.all[a] = w
 	p.clients[w.client]++
 }

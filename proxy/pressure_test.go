@@ -451,7 +451,7 @@ func TestTurnsOfAnEndlessFlow(t *testing.T) {
 	endless.broker = conn{fd: source, session: endless, readable: true}
 	endless.requests = flow{session: endless, from: &endless.client, to: &endless.broker}
 	endless.responses = flow{session: endless, from: &endless.broker, to: &endless.client, part: partPass, left: math.MaxInt64}
-	if err := s.admission.enter(); err != nil {
+	if err := s.admission.enter(endless.peer); err != nil {
 		t.Fatal(err)
 	}
 	// Both end when the session closes its side.

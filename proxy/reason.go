@@ -20,6 +20,7 @@ const (
 	reasonFrameTooLarge
 	reasonHeldTooLarge
 	reasonBufferFull
+	reasonDisplaced
 	reasonNoRequest
 	reasonNoProgress
 	reasonLookupTimeout
@@ -43,7 +44,7 @@ func (r reason) fault() bool { return r >= reasonDial }
 // it, through no fault of the client's or of what the broker said.
 func (r reason) refusal() bool {
 	switch r { //nolint:exhaustive // all others are no refusals
-	case reasonDial, reasonShortage, reasonDrained, reasonShutdown, reasonBufferFull, reasonNoRequest, reasonNoProgress, reasonLookupTimeout:
+	case reasonDial, reasonShortage, reasonDrained, reasonShutdown, reasonBufferFull, reasonDisplaced, reasonNoRequest, reasonNoProgress, reasonLookupTimeout:
 		return true
 	default:
 		return false
@@ -64,6 +65,7 @@ var reasonTexts = [reasonCount]struct{ label, sentence string }{
 	reasonFrameTooLarge: {"frame_too_large", "a frame is larger than the limit"},
 	reasonHeldTooLarge:  {"held_too_large", "a frame that must be changed is larger than max_held_bytes"},
 	reasonBufferFull:    {"buffer_full", "max_buffered_bytes is reached"},
+	reasonDisplaced:     {"displaced", "a client of another address needs its place"},
 	reasonNoRequest:     {"no_request", "the client sent no request within first_request_timeout"},
 	reasonNoProgress:    {"no_progress", "a peer stopped sending or reading for progress_timeout"},
 	reasonLookupTimeout: {"lookup_timeout", "the broker did not respond to a lookup request within lookup_timeout"},

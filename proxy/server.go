@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/netip"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -40,6 +39,8 @@ type Server struct {
 	loops     []*loop
 	next      atomic.Uint32
 	admission admission
+	// displacing is held while sessions are ended for others.
+	displacing sync.Mutex
 	// pace spreads accepted connections; nil when they are not limited.
 	pace    *rate.Limiter
 	account account
@@ -96,11 +97,22 @@ func New(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("endpoint %s answers -6 and needs RemoteStorage", e.Address)
 		}
 	}
+	sessions := opts.MaxSessions
+	if opts.MaxDescriptors > 0 {
+		possible := opts.share()
+		if sessions > possible {
+			opts.Logger.Warn("max_sessions is more than the file descriptors allow; raise ulimit -n (LimitNOFILE in systemd) or lower it",
+				"max_sessions", sessions, "possible", possible, "descriptors", opts.MaxDescriptors)
+		}
+		if sessions == 0 || sessions > possible {
+			sessions = possible
+		}
+	}
 	s := &Server{
 		account: account{limit: opts.MaxBufferedBytes, wake: make(chan struct{}, 1)}, opts: opts, log: opts.Logger, tickEvery: defaultTickEvery,
 		sys: kernel(), pending: newPending(opts.MaxPendingConnections, opts.MaxHandshakes), heavy: make(chan struct{}, opts.Loops),
 	}
-	s.admission = admission{max: opts.MaxSessions, maxPerClient: opts.MaxSessionsPerClient, clients: map[netip.Addr]int{}}
+	s.admission = newAdmission(sessions, opts.MaxSessionsPerClient)
 	if opts.AcceptRate > 0 {
 		s.pace = rate.NewLimiter(rate.Limit(opts.AcceptRate), max(1, opts.AcceptRate))
 	}
@@ -139,6 +151,9 @@ func (s *Server) Start() error {
 	}
 	for _, e := range s.endpoints {
 		s.background(e.accept)
+	}
+	if n := s.admission.limit(); n > 0 {
+		s.log.Info("the number of sessions is limited", "sessions", n, "descriptors", s.opts.MaxDescriptors)
 	}
 	s.background(s.tick)
 	s.background(s.reclaim)

@@ -111,12 +111,12 @@ func newSession(l *loop, a *arrival) {
 	s.client.resetOnClose() // until it is served
 	if l.draining {
 		_ = l.sys.close(a.fd)
-		l.server.admission.forget(a.peer)
+		l.server.admission.leave(a.peer)
 		return
 	}
 	if err := l.add(&s.client); err != nil {
 		l.server.log.Warn("client socket refused by the poller", "error", err)
-		l.server.admission.forget(a.peer)
+		l.server.admission.leave(a.peer)
 		return
 	}
 	s.ctx, s.cancel = context.WithCancel(l.server.ctx)
@@ -481,7 +481,7 @@ func (s *session) end(why reason, err error) {
 		s.loop.remove(&s.broker)
 	}
 	delete(s.loop.sessions, s)
-	s.loop.server.admission.forget(s.peer)
+	s.loop.server.admission.leave(s.peer)
 	s.loop.server.account.add(-s.buffered)
 	s.buffered = 0
 	s.loop.count.ended[s.endpoint.index]++

@@ -52,6 +52,7 @@ func proxyOptions(c *config.Config, log *slog.Logger, metrics prometheus.Registe
 		MaxUnauthenticatedBytes: int(c.Limits.MaxUnauthenticatedBytes),
 		MaxBufferedBytes:        int64(c.Limits.MaxBufferedBytes),
 		MaxSessions:             c.Limits.MaxSessions,
+		MaxDescriptors:          descriptorLimit(),
 		MaxSessionsPerClient:    c.Limits.MaxSessionsPerClient,
 		AcceptRate:              c.Limits.AcceptRate,
 		IdleTimeout:             time.Duration(c.Limits.IdleTimeout),
@@ -69,6 +70,16 @@ func proxyOptions(c *config.Config, log *slog.Logger, metrics prometheus.Registe
 		Logger:                  log,
 		Registerer:              metrics,
 	}
+}
+
+// descriptorLimit is how many descriptors the process may have; 0 when it cannot be told.
+// Go has raised the soft limit to the hard one.
+func descriptorLimit() int {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return int(min(limit.Cur, 1<<30)) //nolint:gosec // bounded
 }
 
 func proxyProtocol(p config.ProxyProtocol) proxy.ProxyProtocol {

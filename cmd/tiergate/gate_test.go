@@ -11,7 +11,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"reflect"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -165,6 +167,7 @@ func TestProxyOptions(t *testing.T) {
 		HandshakeTimeout: 18 * time.Second, IdleTimeout: 19 * time.Second,
 		DialTimeout: 5 * time.Second, RemoteStorageTimeout: 6 * time.Second, LingerTimeout: 11 * time.Second,
 		MaxUnauthenticatedBytes: 5 << 20, FirstRequestTimeout: 20 * time.Second, ProgressTimeout: 21 * time.Second, LookupTimeout: 22 * time.Second,
+		MaxDescriptors: descriptors(t),
 		Logger: log, Registerer: metrics,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -174,6 +177,20 @@ func TestProxyOptions(t *testing.T) {
 	if got := proxyOptions(c, log, metrics).MaxPipes; got != -1 {
 		t.Errorf("no pipes: got %d, want -1, which is none", got)
 	}
+}
+
+// descriptors is what ulimit -n says of this process.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "ulimit -n").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func TestUpstreamOptions(t *testing.T) {

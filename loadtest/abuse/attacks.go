@@ -130,7 +130,6 @@ func attacks() []attack {
 		{
 			name: "descriptors, unlimited", words: "the same without max_sessions_per_client",
 			files: 400, run: idle(600, apiVersions()),
-			accepted: "idle sessions are legitimate, and without `max_sessions_per_client` one client address may have them all",
 		},
 		{
 			name: "admin flood", words: "380 idle keep-alive connections to the admin port; ulimit -n 400",
