@@ -118,7 +118,7 @@ type Limits struct {
 	MaxInflight int `yaml:"max_inflight"`
 	// MaxPipes bounds the kernel pipes that large frames pass through; 0: none.
 	MaxPipes int `yaml:"max_pipes"`
-	// MaxSessions bounds the connections of all clients; 0: no bound.
+	// MaxSessions bounds the connections of all clients; 0: as many as descriptors allow.
 	MaxSessions int `yaml:"max_sessions"`
 	// MaxSessionsPerClient bounds the connections of one client address; 0: no bound.
 	MaxSessionsPerClient int `yaml:"max_sessions_per_client"`

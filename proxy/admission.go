@@ -178,15 +178,14 @@ func (s *Server) seat(peer net.Addr) error {
 // these the ones in which nothing has happened for longest.
 func (s *Server) displace(share netip.Addr, n int) {
 	all := make([][]seated, len(s.loops))
-	s.onLoops(func(l *loop) { all[slices.Index(s.loops, l)] = l.seatedOf(share, n) })
-	if s.ctx.Err() != nil {
+	if s.onLoops(s.ctx, func(l *loop) { all[slices.Index(s.loops, l)] = l.seatedOf(share, n) }) != nil {
 		return
 	}
 	closing := map[*loop][]*session{}
 	for _, v := range idlest(slices.Concat(all...), n) {
 		closing[v.session.loop] = append(closing[v.session.loop], v.session)
 	}
-	s.onLoops(func(l *loop) {
+	_ = s.onLoops(s.ctx, func(l *loop) { // the newcomer ends with the server
 		for _, session := range closing[l] {
 			l.guard(session, func() {
 				session.end(reasonDisplaced, fmt.Errorf("%w: the limit is %d (max_sessions, or what ulimit -n allows)", errDisplaced, s.admission.max))
