@@ -168,7 +168,7 @@ func TestProxyOptions(t *testing.T) {
 		DialTimeout: 5 * time.Second, RemoteStorageTimeout: 6 * time.Second, LingerTimeout: 11 * time.Second,
 		MaxUnauthenticatedBytes: 5 << 20, FirstRequestTimeout: 20 * time.Second, ProgressTimeout: 21 * time.Second, LookupTimeout: 22 * time.Second,
 		MaxDescriptors: descriptors(t),
-		Logger: log, Registerer: metrics,
+		Logger:         log, Registerer: metrics,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
