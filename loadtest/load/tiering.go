@@ -136,11 +136,11 @@ func (s *switched) run(ctx context.Context, stop <-chan struct{}, first int) err
 // change makes one change, and sends requests until it has held for a while.
 func (s *switched) change(ctx context.Context, admin *kadm.Client, to, from tiering, fresh time.Duration) error {
 	var id kadm.TopicID
-	anew := to.anew
+	now := to
 	err := s.retry(ctx, func(ctx context.Context) (err error) {
-		id, err = s.attempt(ctx, admin, to.tiered, anew)
+		id, err = s.attempt(ctx, admin, now)
 		// Not all that was sent and given up may have been carried out yet: from the start.
-		anew = anew || err != nil
+		now.anew = now.anew || err != nil
 		return err
 	})
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *switched) compare(ctx context.Context, offset int64, to, from tiering, 
 		defer cancel()
 		var now kadm.TopicID
 		err := s.retry(ctx, func(ctx context.Context) (err error) {
-			now, err = s.settled(ctx, to.tiered)
+			now, err = s.settled(ctx, to)
 			return err
 		})
 		if err != nil || now != id {
@@ -197,11 +197,11 @@ func (s *switched) compare(ctx context.Context, offset int64, to, from tiering, 
 }
 
 // attempt makes the change once, and waits until every broker has it.
-func (s *switched) attempt(ctx context.Context, admin *kadm.Client, tiered, anew bool) (id kadm.TopicID, err error) {
-	if err := s.apply(ctx, admin, tiered, anew); err != nil {
+func (s *switched) attempt(ctx context.Context, admin *kadm.Client, to tiering) (id kadm.TopicID, err error) {
+	if err := s.apply(ctx, admin, to); err != nil {
 		return id, err
 	}
-	if anew {
+	if to.anew {
 		if err := s.produce(ctx); err != nil {
 			return id, err
 		}
@@ -209,7 +209,7 @@ func (s *switched) attempt(ctx context.Context, admin *kadm.Client, tiered, anew
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = s.retry(ctx, func(ctx context.Context) error {
-		id, err = s.settled(ctx, tiered)
+		id, err = s.settled(ctx, to)
 		return err
 	})
 	return id, err
@@ -230,14 +230,14 @@ func (s *switched) retry(ctx context.Context, f func(context.Context) error) err
 }
 
 // apply makes the change. It may have been made in part before.
-func (s *switched) apply(ctx context.Context, admin *kadm.Client, tiered, anew bool) error {
+func (s *switched) apply(ctx context.Context, admin *kadm.Client, to tiering) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	enable := strconv.FormatBool(tiered)
-	if !anew {
+	enable := strconv.FormatBool(to.tiered)
+	if !to.anew {
 		configs := []kadm.AlterConfig{
 			{Op: kadm.SetConfig, Name: "remote.storage.enable", Value: &enable},
-			{Op: kadm.SetConfig, Name: "remote.log.delete.on.disable", Value: kadm.StringPtr(strconv.FormatBool(!tiered))},
+			{Op: kadm.SetConfig, Name: "remote.log.delete.on.disable", Value: kadm.StringPtr(strconv.FormatBool(!to.tiered))},
 		}
 		altered, err := admin.AlterTopicConfigs(ctx, configs, s.name)
 		if err != nil {
@@ -269,7 +269,7 @@ func (s *switched) produce(ctx context.Context) error {
 
 // settled has no error when every broker that the cluster lists has the topic as it was
 // changed, with its records. The id says which topic of that name it is.
-func (s *switched) settled(ctx context.Context, tiered bool) (id kadm.TopicID, err error) {
+func (s *switched) settled(ctx context.Context, to tiering) (id kadm.TopicID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	meta, err := s.direct.Metadata(ctx, s.name)
@@ -306,7 +306,7 @@ func (s *switched) settled(ctx context.Context, tiered bool) (id kadm.TopicID, e
 			return id, err
 		}
 		if len(c.Resources) != 1 || len(c.Resources[0].Configs) != 1 || c.Resources[0].Configs[0].Value == nil ||
-			*c.Resources[0].Configs[0].Value != strconv.FormatBool(tiered) {
+			*c.Resources[0].Configs[0].Value != strconv.FormatBool(to.tiered) {
 			return id, fmt.Errorf("broker %d does not have the new configuration of %s yet", b.NodeID, s.name)
 		}
 	}

@@ -14,8 +14,9 @@ import (
 // Source of the layout: ListOffsetsRequest.json, versions 6 to 11.
 const (
 	// firstFlexible is the first version with compact lengths and tags.
-	firstFlexible int16 = 6
-	timeoutLen          = 4
+	firstFlexible = 6
+	// timeoutLen is the length of TimeoutMs.
+	timeoutLen = 4
 	// minTopicLen is an empty name, an empty array and no tags.
 	minTopicLen = 3
 )
