@@ -79,7 +79,7 @@ func descriptorLimit() int {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return 0
 	}
-	return int(min(limit.Cur, 1<<30)) //nolint:gosec // bounded
+	return int(min(limit.Cur, 1<<30))
 }
 
 func proxyProtocol(p config.ProxyProtocol) proxy.ProxyProtocol {

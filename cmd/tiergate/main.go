@@ -79,7 +79,7 @@ Begin with "tiergate-loadtest demo". Then write a configuration, try it with "ti
 
 func main() {
 	stop, done := stopAtSignals()
-	code := run(os.Args[1:], stop, os.Stdout, os.Stderr)
+	code := run(os.Args[1:], stop, os.Stdout, splitStderr())
 	done()
 	os.Exit(code)
 }
