@@ -61,7 +61,6 @@ func roomsToRewrite() []string {
 		"cmd/tiergate",
 		"cmd/tiergate/certs",
 		"codec",
-		"config",
 		"internal/e2e",
 		"internal/e2e/wholecluster",
 		"internal/testkit/sim",

@@ -3,13 +3,12 @@
 
 // Package config reads the YAML file of tiergate into one checked Config.
 //
-// It is strict: an unknown key, a key given twice, a wrong type or a value that could
-// not work is a fault, and every fault of a file is reported at once, each with its line,
-// the field, the value and the wanted form. One wrong thing costs one line: what merely
-// follows from it is not reported as well.
+// It is strict: an unknown key, a duplicate key, a wrong type and an unusable value are
+// faults. All faults of a file are reported at once, each with its position, field, value and
+// the accepted form. One error causes one line: its consequences are not reported.
 //
-// docs/configuration.md holds every key with unit, default and reason; a test
-// compares it with the types here.
+// docs/configuration.md lists every key with unit, default and reason. A test compares it
+// with the types here.
 package config
 
 import (
@@ -19,22 +18,22 @@ import (
 	"time"
 )
 
-// Config is a whole configuration. What Parse and Load return is checked; nothing in it
-// is changed afterwards, so any goroutine may read it.
+// Config is a whole configuration. Parse and Load check it, and nothing changes it
+// afterwards, so any goroutine can read it.
 type Config struct {
-	// Cluster is the only one of a file that has its keys at the top.
+	// Cluster is the cluster of a file that has its keys at the top level.
 	Cluster
-	// Clusters are those of a file that lists several; Cluster is then of no use.
+	// Clusters are those of a file that lists several. Cluster is unused then.
 	Clusters []NamedCluster `yaml:"clusters"`
-	// EventLoop is how loops wait for sockets.
+	// EventLoop is how event loops wait for sockets.
 	EventLoop EventLoop `yaml:"event_loop"`
 	Limits    Limits    `yaml:"limits"`
 	Log       Log       `yaml:"log"`
 	Admin     Admin     `yaml:"admin"`
 }
 
-// All returns every cluster, in the order of the file; one without a name when the file
-// has the keys of a single one at the top.
+// All returns every cluster, in the order of the file. A file with one cluster at the top
+// level has one cluster without a name.
 func (c *Config) All() []NamedCluster {
 	if c.Clusters != nil {
 		return c.Clusters
@@ -42,7 +41,7 @@ func (c *Config) All() []NamedCluster {
 	return []NamedCluster{{Cluster: c.Cluster}}
 }
 
-// Cluster is one Kafka cluster and the ways into it.
+// Cluster is one Kafka cluster and its listeners.
 type Cluster struct {
 	Upstream              Upstream      `yaml:"upstream"`
 	Listeners             []Listener    `yaml:"listeners"`
@@ -63,60 +62,58 @@ type NamedCluster struct {
 	Cluster
 }
 
-// Upstream says how the Kafka cluster is reached.
+// Upstream is how tiergate connects to the Kafka cluster.
 type Upstream struct {
-	// BootstrapServers are brokers to learn the others from: at least one.
+	// BootstrapServers are the brokers that the others are discovered from: at least one.
 	BootstrapServers []HostPort `yaml:"bootstrap_servers"`
-	// MetadataRefresh is the interval at which the brokers are asked for anew.
+	// MetadataRefresh is the interval of broker discovery.
 	MetadataRefresh Duration `yaml:"metadata_refresh"`
-	// Hosts are names of brokers that are not asked of DNS, in the order of the file.
+	// Hosts are names of brokers that are resolved without DNS, in the order of the file.
 	Hosts Hosts `yaml:"hosts"`
-	// TLS is how brokers are spoken to, by sessions and by the service client; nil is
+	// TLS applies to the connections of sessions and of the service client; nil is
 	// plaintext.
 	TLS *UpstreamTLS `yaml:"tls"`
-	// SASL is how the service client authenticates; nil: not at all. What clients do
-	// passes through.
+	// SASL is how the service client authenticates; nil: not at all. The authentication
+	// of clients passes through.
 	SASL *SASL `yaml:"sasl"`
 	// SendProxyProtocol is the version of the PROXY protocol header that every
 	// connection to a broker begins with.
 	SendProxyProtocol SendProxyProtocol `yaml:"send_proxy_protocol"`
 }
 
-// Tiering says how long it is remembered whether a topic has remote storage on.
+// Tiering bounds the cache of the topics' remote storage status.
 type Tiering struct {
-	// StatusTTL is how long a topic's remote storage status is used after it was asked for.
+	// StatusTTL is how long a remote storage status is used after its lookup.
 	StatusTTL Duration `yaml:"status_ttl"`
-	// UnknownTTL is the time for which a topic is not asked for again after a lookup
-	// of its status that failed.
+	// UnknownTTL is the time after which a failed lookup is repeated.
 	UnknownTTL Duration `yaml:"unknown_ttl"`
-	// MaxTopics bounds the number of remembered topics.
+	// MaxTopics bounds the number of topics in the cache.
 	MaxTopics int `yaml:"max_topics"`
 	// MaxTieredPartitions bounds the partitions that are remembered of the topic
 	// __remote_log_metadata.
 	MaxTieredPartitions int `yaml:"max_tiered_partitions"`
 	// MaxInFlightSegments bounds the segments of that topic whose upload has not ended.
 	MaxInFlightSegments int `yaml:"max_in_flight_segments"`
-	// TieredTopics are known to have remote storage on; no broker is asked for them.
+	// TieredTopics have remote storage enabled. No lookup is made for them.
 	TieredTopics []TopicName `yaml:"tiered_topics"`
 }
 
-// Limits bound memory and waiting.
+// Limits bound memory and time.
 type Limits struct {
 	// MaxRequestBytes bounds the size field of a request.
 	MaxRequestBytes Size `yaml:"max_request_bytes"`
 	// MaxResponseBytes bounds the size field of a response.
 	MaxResponseBytes Size `yaml:"max_response_bytes"`
-	// MaxHeldBytes bounds what is collected of a frame to be changed.
+	// MaxHeldBytes bounds the buffered bytes of a frame that is changed.
 	MaxHeldBytes Size `yaml:"max_held_bytes"`
-	// MaxUnauthenticatedBytes bounds such a frame of a client to which the broker has not
-	// yet responded but to ApiVersions and SASL's requests.
+	// MaxUnauthenticatedBytes bounds such a frame as long as the broker has responded only to
+	// ApiVersions and SASL requests of the client.
 	MaxUnauthenticatedBytes Size `yaml:"max_unauthenticated_bytes"`
-	// MaxBufferedBytes bounds the memory that all connections together keep.
+	// MaxBufferedBytes bounds the memory of all connections together.
 	MaxBufferedBytes Size `yaml:"max_buffered_bytes"`
-	// MaxInflight is the number of unanswered requests of one connection after which
-	// it is not read any more.
+	// MaxInflight is the number of in-flight requests at which a connection is not read.
 	MaxInflight int `yaml:"max_inflight"`
-	// MaxPipes bounds the kernel pipes that large frames pass through; 0: none.
+	// MaxPipes bounds the kernel pipes for large frames; 0: none.
 	MaxPipes int `yaml:"max_pipes"`
 	// MaxSessions bounds the connections of all clients; 0: as many as descriptors allow.
 	MaxSessions int `yaml:"max_sessions"`
@@ -124,31 +121,31 @@ type Limits struct {
 	MaxSessionsPerClient int `yaml:"max_sessions_per_client"`
 	// AcceptRate bounds the connections accepted in a second; 0: no bound.
 	AcceptRate int `yaml:"accept_rate"`
-	// MaxHandshakes bounds the TLS handshakes with clients that are worked on at once.
+	// MaxHandshakes bounds the concurrent TLS handshakes with clients.
 	MaxHandshakes int `yaml:"max_handshakes"`
-	// MaxPendingConnections bounds the connections whose handshake is under way.
+	// MaxPendingConnections bounds the connections whose handshake is not complete.
 	MaxPendingConnections int `yaml:"max_pending_connections"`
-	// HandshakeTimeout bounds one TLS handshake, and what comes before it.
+	// HandshakeTimeout bounds one TLS handshake, with the PROXY protocol header.
 	HandshakeTimeout Duration `yaml:"handshake_timeout"`
-	// IdleTimeout ends a connection that nothing was sent on for so long; 0: never.
+	// IdleTimeout closes a connection without traffic; 0: never.
 	IdleTimeout Duration `yaml:"idle_timeout"`
 	// DialTimeout bounds opening a broker connection, all its addresses together.
 	DialTimeout Duration `yaml:"dial_timeout"`
-	// RemoteStorageTimeout bounds one look-up of remote.storage.enable.
+	// RemoteStorageTimeout bounds one lookup of remote.storage.enable.
 	RemoteStorageTimeout Duration `yaml:"remote_storage_timeout"`
-	// FirstRequestTimeout bounds how long a client takes to send its first request.
+	// FirstRequestTimeout bounds the time until a client's first request.
 	FirstRequestTimeout Duration `yaml:"first_request_timeout"`
-	// ProgressTimeout bounds how long a peer keeps memory occupied without moving bytes.
+	// ProgressTimeout bounds how long a peer occupies memory without moving bytes.
 	ProgressTimeout Duration `yaml:"progress_timeout"`
-	// LookupTimeout bounds a broker's silence while it works on a lookup request.
+	// LookupTimeout bounds the time without bytes from a broker during a lookup request.
 	LookupTimeout Duration `yaml:"lookup_timeout"`
-	// LingerTimeout bounds the life of a connection that one side has closed.
+	// LingerTimeout bounds how long a connection stays open after one side has closed it.
 	LingerTimeout Duration `yaml:"linger_timeout"`
-	// DrainTimeout bounds the time for which a stopping proxy finishes exchanges.
+	// DrainTimeout bounds the time for open exchanges at a stop.
 	DrainTimeout Duration `yaml:"drain_timeout"`
 }
 
-// Log says what is logged and how.
+// Log is the level and the format of the log.
 type Log struct {
 	Level  LogLevel  `yaml:"level"`
 	Format LogFormat `yaml:"format"`
@@ -159,8 +156,8 @@ type Admin struct {
 	Address HostPort `yaml:"address"`
 }
 
-// Defaults returns what stands where a file says nothing. Upstream.BootstrapServers and
-// Listeners have no default.
+// Defaults returns the default of every key. Upstream.BootstrapServers and Listeners have
+// none.
 func Defaults() Config {
 	c := Config{
 		Limits: Limits{
@@ -193,7 +190,7 @@ func Defaults() Config {
 
 // HostPort is one address: a DNS name or an IP literal, and a port from 1 to 65535.
 type HostPort struct {
-	// Host has no brackets, also if it is an IPv6 literal.
+	// Host has no brackets, even if it is an IPv6 literal.
 	Host string
 	Port uint16
 }
@@ -203,9 +200,9 @@ func (a HostPort) String() string {
 	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
 }
 
-// PortRange is a run of ports of one host, First to Last, both included.
+// PortRange is the ports First to Last of one host, both included.
 type PortRange struct {
-	// Host has no brackets, also if it is an IPv6 literal.
+	// Host has no brackets, even if it is an IPv6 literal.
 	Host        string
 	First, Last uint16
 }
@@ -227,10 +224,10 @@ type Name string
 // TopicName is the name of a Kafka topic.
 type TopicName string
 
-// Duration is a time above zero, written with its unit: 500ms, 10s, 5m.
+// Duration is written with its unit: 500ms, 10s, 5m.
 type Duration time.Duration
 
-// String returns the duration as it may stand in a file.
+// String returns the duration as a file can give it.
 func (d Duration) String() string { return time.Duration(d).String() }
 
 // Size is a number of bytes, written plain or with KiB, MiB or GiB.
@@ -246,23 +243,23 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-// PendingUpload says on which connections -6 is answered by the proxy.
+// PendingUpload is on which connections tiergate itself serves -6.
 type PendingUpload string
 
 const (
-	// PendingUploadAuto answers -6 where the broker cannot and can be asked for the
-	// parts: its ListOffsets ends at version 9 or 10.
+	// PendingUploadAuto serves -6 in front of brokers that do not support it but have the
+	// lookups that it needs: their highest ListOffsets version is 9 or 10.
 	PendingUploadAuto PendingUpload = "auto"
-	// PendingUploadAlways answers -6 before native brokers too; for tests.
+	// PendingUploadAlways serves -6 in front of native brokers too; for tests.
 	PendingUploadAlways PendingUpload = "always"
-	// PendingUploadMetadataTopic is auto, and makes -5 and -6 from the topic
+	// PendingUploadMetadataTopic is auto, and serves -5 and -6 from the topic
 	// __remote_log_metadata in front of brokers that have neither (Kafka 3.6 to 3.8).
 	PendingUploadMetadataTopic PendingUpload = "metadata_topic"
-	// PendingUploadOff leaves ListOffsets alone.
+	// PendingUploadOff leaves ListOffsets unchanged.
 	PendingUploadOff PendingUpload = "off"
 )
 
-// LogLevel is the least level that is logged.
+// LogLevel is the lowest level that is logged.
 type LogLevel string
 
 // The levels of log/slog.
@@ -273,7 +270,7 @@ const (
 	LogLevelError LogLevel = "error"
 )
 
-// EventLoop is how loops wait for sockets.
+// EventLoop is how event loops wait for sockets.
 type EventLoop string
 
 const (

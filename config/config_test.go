@@ -204,29 +204,29 @@ func wantFaults(t *testing.T, yaml string, want ...string) {
 func TestFileFaults(t *testing.T) {
 	f := func(yaml string, want ...string) { t.Helper(); wantFaults(t, yaml, want...) }
 
-	empty := "f: is empty; wanted upstream.bootstrap_servers and listeners at the least: " +
-		"docs/tiergate.example.yaml is a file to start from"
+	empty := "f: empty file: want at least upstream.bootstrap_servers and listeners; " +
+		"start from docs/tiergate.example.yaml"
 	f("", empty)
 	f("# nothing but words\n", empty)
 	f("---\n", empty)
 
-	noUpstream := `upstream.bootstrap_servers: is missing; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`
-	noListeners := `listeners: is missing; wanted one listener at the least, with name, bootstrap, nodes and advertised_host, ` +
+	noUpstream := `upstream.bootstrap_servers: missing: want a list of host:port, e.g. ["kafka-0:9092", "kafka-1:9092"]`
+	noListeners := `listeners: missing: want at least one listener, with name, bootstrap, nodes and advertised_host, ` +
 		`or with name and direct`
 	f("{}", "f:1:1: "+noUpstream, "f:1:1: "+noListeners)
 	f("log: {level: info}", "f:1:1: "+noUpstream, "f:1:1: "+noListeners)
-	f("null", "f:1:1: has no value; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, "+
-		"tiering, clusters, event_loop, limits, log, admin, or leave the key out")
-	f("- a", "f:1:1: is a list; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, "+
+	f("null", "f:1:1: missing value: want a mapping with the keys upstream, listeners, earliest_pending_upload, "+
+		"tiering, clusters, event_loop, limits, log, admin, or remove the key")
+	f("- a", "f:1:1: invalid value (a list): want a mapping with the keys upstream, listeners, earliest_pending_upload, "+
 		"tiering, clusters, event_loop, limits, log, admin")
-	f("just words", `f:1:1: "just words" is text; wanted a mapping with the keys upstream, listeners, earliest_pending_upload, `+
+	f("just words", `f:1:1: invalid value "just words" (text): want a mapping with the keys upstream, listeners, earliest_pending_upload, `+
 		"tiering, clusters, event_loop, limits, log, admin")
-	f(issue3+"---\nlog: {level: debug}\n", "f:12:1: a second YAML document begins here; wanted one")
+	f(issue3+"---\nlog: {level: debug}\n", "f:12:1: a second YAML document begins here: want one document")
 
-	f("a: \"x\n", "f:1:4: is no YAML: could not find end character of double-quoted text")
-	f("a:\n\tb: 1\n", "f:2:1: is no YAML: found character '\t' that cannot start any token")
+	f("a: \"x\n", "f:1:4: invalid YAML: could not find end character of double-quoted text")
+	f("a:\n\tb: 1\n", "f:2:1: invalid YAML: found character '\t' that cannot start any token")
 	f("admin:\n  address: [::1]:9092\n",
-		`f:2:17: is no YAML: value is not allowed in this context; an IPv6 address needs quotes: "[::1]:9092"`)
+		`f:2:17: invalid YAML: value is not allowed in this context; an IPv6 address needs quotes: "[::1]:9092"`)
 }
 
 // with returns the file of issue 3 with old replaced by new, which must be there.
@@ -247,36 +247,36 @@ func TestKeyFaults(t *testing.T) {
 
 	// A misspelt key is one fault: it is not missing as well.
 	f(with(t, "advertised_host", "advertized_host"),
-		`f:7:5: listeners[0].advertized_host: is not known; did you mean "advertised_host"?`)
-	f(with(t, "upstream:", "upstreams:"), `f:1:1: upstreams: is not known; did you mean "upstream"?`)
-	f(with(t, "bootstrap_servers", "Bootstrap_Server"), `f:2:3: upstream.Bootstrap_Server: is not known; did you mean "bootstrap_servers"?`)
-	f(issue3+"limits:\n  verdict_timeout: 2s\n", `f:12:3: limits.verdict_timeout: is called "remote_storage_timeout" now: rename the key`)
+		`f:7:5: listeners[0].advertized_host: unknown key: did you mean "advertised_host"?`)
+	f(with(t, "upstream:", "upstreams:"), `f:1:1: upstreams: unknown key: did you mean "upstream"?`)
+	f(with(t, "bootstrap_servers", "Bootstrap_Server"), `f:2:3: upstream.Bootstrap_Server: unknown key: did you mean "bootstrap_servers"?`)
+	f(issue3+"limits:\n  verdict_timeout: 2s\n", `f:12:3: limits.verdict_timeout: renamed key: write "remote_storage_timeout" instead`)
 	// The right key beside the misspelt one is still checked.
 	f(with(t, "    nodes:", "    node: x\n    nodes:", "9200-9209\" ", "9209-9200\" "),
-		`f:6:5: listeners[0].node: is not known; did you mean "nodes"?`,
-		`f:7:12: listeners[0].nodes: "127.0.0.1:9209-9200" is reversed; wanted 127.0.0.1:9200-9209`)
+		`f:6:5: listeners[0].node: unknown key: did you mean "nodes"?`,
+		`f:7:12: listeners[0].nodes: invalid port range "127.0.0.1:9209-9200": the range is reversed; want 127.0.0.1:9200-9209`)
 	f(with(t, "    nodes:", "    max_inflight: 3\n    nodes:"),
-		`f:6:5: listeners[0].max_inflight: is not known here; did you mean "limits.max_inflight"?`)
+		`f:6:5: listeners[0].max_inflight: unknown key here: did you mean "limits.max_inflight"?`)
 	f(issue3+"tls: {}\n",
-		`f:11:1: tls: is not known here; did you mean "upstream.tls" or "listeners[].tls"?`)
-	f(issue3+"log: {level: info}\nlog: {level: warn}\n", `f:12:1: log: is given twice, first on line 11; keep one of them`)
-	f(with(t, "    nodes:", "    name: other\n    nodes:"), `f:6:5: listeners[0].name: is given twice, first on line 4; keep one of them`)
+		`f:11:1: tls: unknown key here: did you mean "upstream.tls" or "listeners[].tls"?`)
+	f(issue3+"log: {level: info}\nlog: {level: warn}\n", `f:12:1: log: duplicate key, first on line 11: remove one of them`)
+	f(with(t, "    nodes:", "    name: other\n    nodes:"), `f:6:5: listeners[0].name: duplicate key, first on line 4: remove one of them`)
 	f(issue3+"limits: {max_inflight: 1, max_inflight: 2}\n",
-		`f:11:27: limits.max_inflight: is given twice, first on line 11; keep one of them`)
+		`f:11:27: limits.max_inflight: duplicate key, first on line 11: remove one of them`)
 	// A section may be empty, as when all of its keys are commented out; a value may not.
 	f(issue3+"limits:\n  max_inflight:\nlog:\ntiering:\n  # status_ttl: 1m\n",
-		"f:12:16: limits.max_inflight: has no value; wanted a whole number in decimal, or leave the key out")
-	f(issue3+"log:\n  level:\n", "f:12:10: log.level: has no value; wanted debug, info, warn or error, or leave the key out")
+		"f:12:16: limits.max_inflight: missing value: want a decimal integer, or remove the key")
+	f(issue3+"log:\n  level:\n", "f:12:10: log.level: missing value: want debug, info, warn or error, or remove the key")
 	f(with(t, "upstream:\n  bootstrap_servers: [\"127.0.0.1:29092\"]", "upstream:"),
-		`f:1:10: upstream.bootstrap_servers: is missing; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`)
+		`f:1:10: upstream.bootstrap_servers: missing: want a list of host:port, e.g. ["kafka-0:9092", "kafka-1:9092"]`)
 	f(with(t, "listeners:\n", "listeners:\n  -\n"),
-		`f:4:4: listeners[0].name: is missing; wanted letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`,
-		`f:4:4: listeners[0]: has no addresses to listen on; `+wantKind)
+		`f:4:4: listeners[0].name: missing: want at most 64 letters, digits, ".", "_" and "-" (quote a number)`,
+		`f:4:4: listeners[0]: no address to listen on: `+wantKind)
 	f(issue3+"limits:\n  max_inflight: &few 3\n",
-		"f:12:17: limits.max_inflight: anchors, aliases and tags are not read; wanted a whole number in decimal written out")
-	f(issue3+"limits:\n  <<: 3\n", "f:12:3: limits: has a key that is no plain text")
+		"f:12:17: limits.max_inflight: anchors, aliases and tags are not supported: want a decimal integer")
+	f(issue3+"limits:\n  <<: 3\n", "f:12:3: limits: invalid key: want plain text")
 	f(issue3+"7: 3\n",
-		`f:11:1: 7: is not known; wanted one of upstream, listeners, earliest_pending_upload, tiering, clusters, event_loop, limits, log, admin`)
+		`f:11:1: 7: unknown key: want one of upstream, listeners, earliest_pending_upload, tiering, clusters, event_loop, limits, log, admin`)
 }
 
 // Inside braces the library splits plain text at a colon.
@@ -292,51 +292,51 @@ func TestHostPortWithinBraces(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	f("upstream: {bootstrap_servers: [kafka-0: 9092]}\n"+listeners,
-		`f:1:32: upstream.bootstrap_servers[0]: is a mapping; wanted host:port, such as "kafka-0:9092"`)
+		`f:1:32: upstream.bootstrap_servers[0]: invalid value (a mapping): want host:port, e.g. "kafka-0:9092"`)
 	f("upstream: {bootstrap_servers: [kafka-0:x]}\n"+listeners,
-		`f:1:32: upstream.bootstrap_servers[0]: "kafka-0:x" has the port "x", which is no number; wanted host:port, such as "kafka-0:9092"`)
+		`f:1:32: upstream.bootstrap_servers[0]: invalid address "kafka-0:x": port "x" is not a number; want host:port, e.g. "kafka-0:9092"`)
 	f("upstream: {bootstrap_servers: [kafka-0:9092]}\nlisteners: [{name: a, direct: {0.0.0.0:9092: kafka-0:9092}}]\n",
-		`f:2:32: listeners[0].direct["0.0.0.0"]: "0.0.0.0" has no port; wanted host:port, such as "kafka-0:9092"; within braces both addresses need quotes`)
+		`f:2:32: listeners[0].direct["0.0.0.0"]: invalid address "0.0.0.0": missing port; want host:port, e.g. "kafka-0:9092"; within braces both addresses need quotes`)
 }
 
 func TestTypeFaults(t *testing.T) {
 	f := func(yaml string, want ...string) { t.Helper(); wantFaults(t, yaml, want...) }
 
 	f(with(t, `["127.0.0.1:29092"]`, `kafka-0:9092`),
-		`f:2:22: upstream.bootstrap_servers: "kafka-0:9092" is text; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`)
+		`f:2:22: upstream.bootstrap_servers: invalid value "kafka-0:9092" (text): want a list of host:port, e.g. ["kafka-0:9092", "kafka-1:9092"]`)
 	f(with(t, `["127.0.0.1:29092"]`, `[9092, true, {a: b}]`),
-		`f:2:23: upstream.bootstrap_servers[0]: 9092 is a number; wanted host:port, such as "kafka-0:9092"`,
-		`f:2:29: upstream.bootstrap_servers[1]: true is a truth value; wanted host:port, such as "kafka-0:9092"`,
-		`f:2:35: upstream.bootstrap_servers[2]: is a mapping; wanted host:port, such as "kafka-0:9092"`)
-	f(with(t, `["127.0.0.1:29092"]`, `[]`), `f:2:22: upstream.bootstrap_servers: is empty; wanted one broker at the least, better three`)
+		`f:2:23: upstream.bootstrap_servers[0]: invalid value 9092 (a number): want host:port, e.g. "kafka-0:9092"`,
+		`f:2:29: upstream.bootstrap_servers[1]: invalid value true (a boolean): want host:port, e.g. "kafka-0:9092"`,
+		`f:2:35: upstream.bootstrap_servers[2]: invalid value (a mapping): want host:port, e.g. "kafka-0:9092"`)
+	f(with(t, `["127.0.0.1:29092"]`, `[]`), `f:2:22: upstream.bootstrap_servers: empty list: want at least one broker, better three`)
 	f("upstream: [kafka-0:9092]\n"+strings.SplitAfterN(issue3, "\n", 3)[2],
-		`f:1:11: upstream: is a list; wanted a mapping with the keys bootstrap_servers, metadata_refresh, hosts, tls, sasl, send_proxy_protocol`)
+		`f:1:11: upstream: invalid value (a list): want a mapping with the keys bootstrap_servers, metadata_refresh, hosts, tls, sasl, send_proxy_protocol`)
 	f(with(t, "earliest_pending_upload: auto", "earliest_pending_upload: on"),
-		`f:8:26: earliest_pending_upload: "on" is not known; wanted auto, metadata_topic, always or off`)
+		`f:8:26: earliest_pending_upload: invalid value "on": want auto, metadata_topic, always or off`)
 	f(with(t, "earliest_pending_upload: auto", "earliest_pending_upload: false"),
-		`f:8:26: earliest_pending_upload: false is a truth value; wanted auto, metadata_topic, always or off`)
-	f(with(t, `"127.0.0.1:9644"`, `9644`), `f:10:12: admin.address: 9644 is a number; wanted host:port, such as "kafka-0:9092"`)
+		`f:8:26: earliest_pending_upload: invalid value false (a boolean): want auto, metadata_topic, always or off`)
+	f(with(t, `"127.0.0.1:9644"`, `9644`), `f:10:12: admin.address: invalid value 9644 (a number): want host:port, e.g. "kafka-0:9092"`)
 	f(with(t, `name: clients`, `name: 9192`),
-		`f:4:11: listeners[0].name: 9192 is a number; wanted letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`)
+		`f:4:11: listeners[0].name: invalid value 9192 (a number): want at most 64 letters, digits, ".", "_" and "-" (quote a number)`)
 	f(issue3+"limits: {dial_timeout: 10, drain_timeout: 1.5, linger_timeout: 5 s}\n",
-		`f:11:24: limits.dial_timeout: 10 is a number; wanted a time above zero with its unit, such as 500ms, 10s or 5m`,
-		`f:11:43: limits.drain_timeout: 1.5 is a number; wanted a time above zero with its unit, such as 500ms, 10s or 5m`,
-		`f:11:64: limits.linger_timeout: "5 s" is no time; wanted a time above zero with its unit, such as 500ms, 10s or 5m`)
-	f(issue3+"limits: {max_inflight: \"3\"}\n", `f:11:24: limits.max_inflight: "3" is text; wanted a whole number in decimal`)
-	f(issue3+"limits: {max_inflight: 0x10}\n", `f:11:24: limits.max_inflight: 0x10 is out of range or not in decimal; wanted a whole number in decimal`)
-	f(issue3+"limits: {max_inflight: 010}\n", `f:11:24: limits.max_inflight: 010 is out of range or not in decimal; wanted a whole number in decimal`)
+		`f:11:24: limits.dial_timeout: invalid value 10 (a number): want a positive value with a unit, e.g. 500ms, 10s or 5m`,
+		`f:11:43: limits.drain_timeout: invalid value 1.5 (a number): want a positive value with a unit, e.g. 500ms, 10s or 5m`,
+		`f:11:64: limits.linger_timeout: invalid duration "5 s": want a positive value with a unit, e.g. 500ms, 10s or 5m`)
+	f(issue3+"limits: {max_inflight: \"3\"}\n", `f:11:24: limits.max_inflight: invalid value "3" (text): want a decimal integer`)
+	f(issue3+"limits: {max_inflight: 0x10}\n", `f:11:24: limits.max_inflight: invalid value 0x10 (out of range, or not decimal): want a decimal integer`)
+	f(issue3+"limits: {max_inflight: 010}\n", `f:11:24: limits.max_inflight: invalid value 010 (out of range, or not decimal): want a decimal integer`)
 	f(with(t, "    nodes:", "    first_node_id: 2147483648\n    nodes:"),
-		`f:6:20: listeners[0].first_node_id: 2147483648 is out of range or not in decimal; wanted a whole number in decimal`)
+		`f:6:20: listeners[0].first_node_id: invalid value 2147483648 (out of range, or not decimal): want a decimal integer`)
 	f(issue3+"tiering: {tiered_topics: [7, a b, .., ok]}\n",
-		`f:11:27: tiering.tiered_topics[0]: 7 is a number; wanted a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`,
-		`f:11:30: tiering.tiered_topics[1]: "a b" is no topic name; wanted a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`,
-		`f:11:35: tiering.tiered_topics[2]: ".." is no topic name; wanted a topic name: letters, digits, ".", "_" and "-", 249 at the most; a number needs quotes`)
+		`f:11:27: tiering.tiered_topics[0]: invalid value 7 (a number): want at most 249 letters, digits, ".", "_" and "-" (quote a number)`,
+		`f:11:30: tiering.tiered_topics[1]: invalid topic name "a b": want at most 249 letters, digits, ".", "_" and "-" (quote a number)`,
+		`f:11:35: tiering.tiered_topics[2]: invalid topic name "..": want at most 249 letters, digits, ".", "_" and "-" (quote a number)`)
 	f(issue3+"tiering: {tiered_topics: [__remote_log_metadata, _orders]}\n",
-		`f:11:27: tiering.tiered_topics[0]: "__remote_log_metadata" is an internal topic, which Kafka never tiers; wanted topics of your own`)
-	f(issue3+"event_loop: kqueue\n", `f:11:13: event_loop: "kqueue" is not known; wanted gnet or epoll`)
+		`f:11:27: tiering.tiered_topics[0]: invalid topic "__remote_log_metadata": Kafka never tiers its internal topics; remove it`)
+	f(issue3+"event_loop: kqueue\n", `f:11:13: event_loop: invalid value "kqueue": want gnet or epoll`)
 	f(issue3+"log: {level: trace, format: logfmt}\n",
-		`f:11:14: log.level: "trace" is not known; wanted debug, info, warn or error`,
-		`f:11:29: log.format: "logfmt" is not known; wanted text or json`)
+		`f:11:14: log.level: invalid value "trace": want debug, info, warn or error`,
+		`f:11:29: log.format: invalid value "logfmt": want text or json`)
 }
 
 func TestAddressFaults(t *testing.T) {
@@ -345,72 +345,72 @@ func TestAddressFaults(t *testing.T) {
 		wantFaults(t, with(t, `"127.0.0.1:9192"`, address), "f:5:16: listeners[0].bootstrap: "+want)
 	}
 
-	f(`kafka-0`, `"kafka-0" has no port; wanted host:port, such as "kafka-0:9092"`)
-	f(`""`, `"" has no port; wanted host:port, such as "kafka-0:9092"`)
-	f(`":9092"`, `":9092" has no host; wanted host:port, such as "kafka-0:9092" (to listen on every interface: "0.0.0.0" or "[::]")`)
-	f(`"kafka-0:"`, `"kafka-0:" has the port "", which is no number; wanted host:port, such as "kafka-0:9092"`)
-	f(`kafka-0:kafka`, `"kafka-0:kafka" has the port "kafka", which is no number; wanted host:port, such as "kafka-0:9092"`)
-	f(`kafka-0:-1`, `"kafka-0:-1" has the port "-1", which is no number; wanted host:port, such as "kafka-0:9092"`)
-	f(`kafka-0:0`, `"kafka-0:0" has the port 0, which would be another one at every start; wanted host:port, such as "kafka-0:9092"`)
-	f(`kafka-0:65536`, `"kafka-0:65536" has the port 65536, above 65535; wanted host:port, such as "kafka-0:9092"`)
-	f(`PLAINTEXT://kafka-0:9092`, `"PLAINTEXT://kafka-0:9092" begins with the scheme "PLAINTEXT://"; wanted host:port, such as "kafka-0:9092"`)
-	f(`"::1:9092"`, `"::1:9092" has an IPv6 literal without brackets; wanted "[::1]:9092"`)
-	f(`"::1"`, `"::1" has no port; wanted host:port, such as "kafka-0:9092"`)
-	f(`"[::1]"`, `"[::1]" has no port; wanted host:port, such as "kafka-0:9092"`)
-	f(`"[::1:9092"`, `"[::1:9092" is no address; wanted host:port, such as "kafka-0:9092"`)
-	f(`"[::g]:9092"`, `"[::g]:9092" has the host "::g", which is no IPv6 literal; wanted host:port, such as "kafka-0:9092"`)
-	f(`"[kafka-0]:9092"`, `"[kafka-0]:9092" has brackets around what is no IPv6 literal; wanted host:port, such as "kafka-0:9092"`)
-	f(`a:b:9092`, `"a:b:9092" has too many colons; wanted host:port, such as "kafka-0:9092", an IPv6 literal in brackets: "[::1]:9092"`)
-	f(`kafka 0:9092`, `"kafka 0:9092" has the host "kafka 0", which is no DNS name; wanted host:port, such as "kafka-0:9092"`)
-	f(`kafka..example:9092`, `"kafka..example:9092" has the host "kafka..example", which is no DNS name; wanted host:port, such as "kafka-0:9092"`)
-	f(`256.0.0.1:9092`, `"256.0.0.1:9092" has the host "256.0.0.1", which is no IPv4 address; wanted host:port, such as "kafka-0:9092"`)
-	f(strings.Repeat("a.", 130)+`com:9092`, `"`+strings.Repeat("a.", 130)+`com:9092" has a host longer than 253 characters, more than DNS allows; `+
-		`wanted host:port, such as "kafka-0:9092"`)
+	f(`kafka-0`, `invalid address "kafka-0": missing port; want host:port, e.g. "kafka-0:9092"`)
+	f(`""`, `invalid address "": missing port; want host:port, e.g. "kafka-0:9092"`)
+	f(`":9092"`, `invalid address ":9092": missing host; want host:port, e.g. "kafka-0:9092" (to listen on every interface: "0.0.0.0" or "[::]")`)
+	f(`"kafka-0:"`, `invalid address "kafka-0:": port "" is not a number; want host:port, e.g. "kafka-0:9092"`)
+	f(`kafka-0:kafka`, `invalid address "kafka-0:kafka": port "kafka" is not a number; want host:port, e.g. "kafka-0:9092"`)
+	f(`kafka-0:-1`, `invalid address "kafka-0:-1": port "-1" is not a number; want host:port, e.g. "kafka-0:9092"`)
+	f(`kafka-0:0`, `invalid address "kafka-0:0": port 0 would be a different port at every start; want host:port, e.g. "kafka-0:9092"`)
+	f(`kafka-0:65536`, `invalid address "kafka-0:65536": port 65536 is above 65535; want host:port, e.g. "kafka-0:9092"`)
+	f(`PLAINTEXT://kafka-0:9092`, `invalid address "PLAINTEXT://kafka-0:9092": found the scheme "PLAINTEXT://"; want host:port, e.g. "kafka-0:9092"`)
+	f(`"::1:9092"`, `invalid address "::1:9092": IPv6 address without brackets; want "[::1]:9092"`)
+	f(`"::1"`, `invalid address "::1": missing port; want host:port, e.g. "kafka-0:9092"`)
+	f(`"[::1]"`, `invalid address "[::1]": missing port; want host:port, e.g. "kafka-0:9092"`)
+	f(`"[::1:9092"`, `invalid address "[::1:9092": want host:port, e.g. "kafka-0:9092"`)
+	f(`"[::g]:9092"`, `invalid address "[::g]:9092": host "::g" is not an IPv6 address; want host:port, e.g. "kafka-0:9092"`)
+	f(`"[kafka-0]:9092"`, `invalid address "[kafka-0]:9092": only an IPv6 address can be in brackets; want host:port, e.g. "kafka-0:9092"`)
+	f(`a:b:9092`, `invalid address "a:b:9092": too many colons; want host:port, e.g. "kafka-0:9092", with an IPv6 address in brackets, e.g. "[::1]:9092"`)
+	f(`kafka 0:9092`, `invalid address "kafka 0:9092": host "kafka 0" is not a DNS name; want host:port, e.g. "kafka-0:9092"`)
+	f(`kafka..example:9092`, `invalid address "kafka..example:9092": host "kafka..example" is not a DNS name; want host:port, e.g. "kafka-0:9092"`)
+	f(`256.0.0.1:9092`, `invalid address "256.0.0.1:9092": host "256.0.0.1" is not an IPv4 address; want host:port, e.g. "kafka-0:9092"`)
+	f(strings.Repeat("a.", 130)+`com:9092`, `invalid address "`+strings.Repeat("a.", 130)+`com:9092": the host is longer than 253 characters, the maximum of DNS; `+
+		`want host:port, e.g. "kafka-0:9092"`)
 }
 
 func TestPortRangeFaults(t *testing.T) {
-	const want = `wanted one range host:first-last, such as "127.0.0.1:9200-9209", one port per node`
+	const want = `want one range host:first-last, one port per node, e.g. "127.0.0.1:9200-9209"`
 	f := func(nodes, problem string) {
 		t.Helper()
 		wantFaults(t, with(t, `"127.0.0.1:9200-9209"`, nodes), "f:6:12: listeners[0].nodes: "+problem)
 	}
 
-	f(`h:9209-9200`, `"h:9209-9200" is reversed; wanted h:9200-9209`)
-	f(`"[::1]:9209-9200"`, `"[::1]:9209-9200" is reversed; wanted [::1]:9200-9209`)
-	f(`h:65530-65536`, `"h:65530-65536" has the port 65536, above 65535; `+want)
-	f(`h:0-9`, `"h:0-9" has the port 0, which would be another one at every start; `+want)
-	f(`h:9200`, `"h:9200" names one port; `+want+` (for one node: h:9200-9200)`)
-	f(`h:9200,9201`, `"h:9200,9201" lists ports; `+want)
-	f(`[h:9200, h:9201]`, `is a list; `+want)
-	f(`9200-9209`, `"9200-9209" has no port; `+want)
-	f(`h:9200-9209-9300`, `"h:9200-9209-9300" has the port "9209-9300", which is no number; `+want)
-	f(`h:9200-`, `"h:9200-" has the port "", which is no number; `+want)
-	f(`h:a-b`, `"h:a-b" has the port "a", which is no number; `+want)
-	f(`"::1:9200-9209"`, `"::1:9200-9209" has an IPv6 literal without brackets; wanted "[::1]:9200-9209"`)
+	f(`h:9209-9200`, `invalid port range "h:9209-9200": the range is reversed; want h:9200-9209`)
+	f(`"[::1]:9209-9200"`, `invalid port range "[::1]:9209-9200": the range is reversed; want [::1]:9200-9209`)
+	f(`h:65530-65536`, `invalid port range "h:65530-65536": port 65536 is above 65535; `+want)
+	f(`h:0-9`, `invalid port range "h:0-9": port 0 would be a different port at every start; `+want)
+	f(`h:9200`, `invalid port range "h:9200": found one port; `+want+` (for one node: h:9200-9200)`)
+	f(`h:9200,9201`, `invalid port range "h:9200,9201": found a list of ports; `+want)
+	f(`[h:9200, h:9201]`, `invalid value (a list): `+want)
+	f(`9200-9209`, `invalid port range "9200-9209": missing port; `+want)
+	f(`h:9200-9209-9300`, `invalid port range "h:9200-9209-9300": port "9209-9300" is not a number; `+want)
+	f(`h:9200-`, `invalid port range "h:9200-": port "" is not a number; `+want)
+	f(`h:a-b`, `invalid port range "h:a-b": port "a" is not a number; `+want)
+	f(`"::1:9200-9209"`, `invalid port range "::1:9200-9209": IPv6 address without brackets; want "[::1]:9200-9209"`)
 }
 
 func TestAdvertisedHostFaults(t *testing.T) {
-	const reason = "wanted the host that clients connect to: they are told host:port of every node, and cannot connect to a wildcard"
+	const reason = "want the host that clients connect to; it is advertised for every node, and clients cannot connect to a wildcard"
 	f := func(host, problem string) {
 		t.Helper()
 		wantFaults(t, with(t, `    advertised_host: "127.0.0.1"`, `    advertised_host: `+host), "f:7:22: listeners[0].advertised_host: "+problem)
 	}
 
-	wantFaults(t, with(t, "    advertised_host: \"127.0.0.1\"\n", ""), "f:4:5: listeners[0].advertised_host: is missing; "+reason)
-	f(`0.0.0.0`, `"0.0.0.0" is a wildcard; `+reason)
-	f(`"::"`, `"::" is a wildcard; `+reason)
-	f(`"[::]"`, `"::" is a wildcard; `+reason)
-	f(`"0:0:0:0:0:0:0:0"`, `"0:0:0:0:0:0:0:0" is a wildcard; `+reason)
-	f(`"::ffff:0.0.0.0"`, `"::ffff:0.0.0.0" is a wildcard; `+reason)
-	f(`"*"`, `"*" is a wildcard; `+reason)
-	f(`""`, `"" is empty; wanted the host that clients connect to, such as kafka.example.com`)
-	f(`kafka:9092`, `"kafka:9092" has a port; wanted the host that clients connect to, such as kafka.example.com: the ports are those of nodes`)
-	f(`"[::1]:9092"`, `"[::1]:9092" has a port; wanted the host that clients connect to, such as kafka.example.com: the ports are those of nodes`)
-	f(`"fe80::1%eth0"`, `"fe80::1%eth0" has the zone "eth0", which means nothing on another machine; `+
-		`wanted the host that clients connect to, such as kafka.example.com`)
-	f(`https://kafka`, `"https://kafka" begins with a scheme; wanted the host that clients connect to, such as kafka.example.com`)
-	f(`kafka_0/x`, `"kafka_0/x" has the host "kafka_0/x", which is no DNS name; wanted the host that clients connect to, such as kafka.example.com`)
-	f(`10.0.0`, `"10.0.0" has the host "10.0.0", which is no IPv4 address; wanted the host that clients connect to, such as kafka.example.com`)
+	wantFaults(t, with(t, "    advertised_host: \"127.0.0.1\"\n", ""), "f:4:5: listeners[0].advertised_host: missing: "+reason)
+	f(`0.0.0.0`, `invalid host "0.0.0.0": `+reason)
+	f(`"::"`, `invalid host "::": `+reason)
+	f(`"[::]"`, `invalid host "::": `+reason)
+	f(`"0:0:0:0:0:0:0:0"`, `invalid host "0:0:0:0:0:0:0:0": `+reason)
+	f(`"::ffff:0.0.0.0"`, `invalid host "::ffff:0.0.0.0": `+reason)
+	f(`"*"`, `invalid host "*": `+reason)
+	f(`""`, `invalid host "": want the host that clients connect to, e.g. kafka.example.com`)
+	f(`kafka:9092`, `invalid host "kafka:9092": found a port; want the host that clients connect to, e.g. kafka.example.com (the ports are those of nodes)`)
+	f(`"[::1]:9092"`, `invalid host "[::1]:9092": found a port; want the host that clients connect to, e.g. kafka.example.com (the ports are those of nodes)`)
+	f(`"fe80::1%eth0"`, `invalid host "fe80::1%eth0": zone "eth0" has no meaning on other machines; `+
+		`want the host that clients connect to, e.g. kafka.example.com`)
+	f(`https://kafka`, `invalid host "https://kafka": found a scheme; want the host that clients connect to, e.g. kafka.example.com`)
+	f(`kafka_0/x`, `invalid host "kafka_0/x": host "kafka_0/x" is not a DNS name; want the host that clients connect to, e.g. kafka.example.com`)
+	f(`10.0.0`, `invalid host "10.0.0": host "10.0.0" is not an IPv4 address; want the host that clients connect to, e.g. kafka.example.com`)
 }
 
 func TestListenerFaults(t *testing.T) {
@@ -418,68 +418,68 @@ func TestListenerFaults(t *testing.T) {
 		t.Helper()
 		wantFaults(t, "upstream: {bootstrap_servers: [kafka-0:9092]}\nlisteners:\n"+listeners, want...)
 	}
-	const advertised = "wanted the host that clients connect to: they are told host:port of every node, and cannot connect to a wildcard"
+	const advertised = "want the host that clients connect to; it is advertised for every node, and clients cannot connect to a wildcard"
 
-	f("  []\n", `f:3:3: listeners: is empty; wanted one listener at the least`)
-	f("  - kafka\n", `f:3:5: listeners[0]: "kafka" is text; wanted a mapping with the keys name, bootstrap, nodes, first_node_id, advertised_host, node_addresses, sni, unmapped_nodes, direct, tls, proxy_protocol`)
-	f("  - {name: a}\n", `f:3:5: listeners[0]: has no addresses to listen on; `+wantKind)
+	f("  []\n", `f:3:3: listeners: empty list: want at least one listener`)
+	f("  - kafka\n", `f:3:5: listeners[0]: invalid value "kafka" (text): want a mapping with the keys name, bootstrap, nodes, first_node_id, advertised_host, node_addresses, sni, unmapped_nodes, direct, tls, proxy_protocol`)
+	f("  - {name: a}\n", `f:3:5: listeners[0]: no address to listen on: `+wantKind)
 	f("  - {name: a, bootstrap: \"h:1\"}\n",
-		`f:3:5: listeners[0].nodes: is missing; wanted one range host:first-last, such as "127.0.0.1:9200-9209", one port per node`,
-		`f:3:5: listeners[0].advertised_host: is missing; `+advertised)
+		`f:3:5: listeners[0].nodes: missing: want one range host:first-last, one port per node, e.g. "127.0.0.1:9200-9209"`,
+		`f:3:5: listeners[0].advertised_host: missing: `+advertised)
 	f("  - {nodes: \"h:1-2\", advertised_host: h}\n",
-		`f:3:5: listeners[0].name: is missing; wanted letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`,
-		`f:3:5: listeners[0].bootstrap: is missing; wanted the host:port where clients connect first, such as "127.0.0.1:9192"`)
+		`f:3:5: listeners[0].name: missing: want at most 64 letters, digits, ".", "_" and "-" (quote a number)`,
+		`f:3:5: listeners[0].bootstrap: missing: want the host:port that clients connect to first, e.g. "127.0.0.1:9192"`)
 	f("  - {name: a, bootstrap: \"h:1\", direct: {\"h:2\": \"k:1\"}}\n",
-		`f:3:26: listeners[0].bootstrap: is of no use beside direct, where no address is rewritten; remove it`)
+		`f:3:26: listeners[0].bootstrap: has no effect with direct, which rewrites no address: remove it`)
 	f("  - {name: a, nodes: \"h:1-2\", advertised_host: h, direct: {\"h:3\": \"k:1\"}}\n",
-		`f:3:59: listeners[0].direct: stands beside nodes; `+wantKind)
+		`f:3:59: listeners[0].direct: conflicts with nodes: `+wantKind)
 	f("  - {name: a, advertised_host: h, first_node_id: 1, direct: {\"h:3\": \"k:1\"}}\n",
-		`f:3:32: listeners[0].advertised_host: is of no use beside direct, where no address is rewritten; remove it`,
-		`f:3:50: listeners[0].first_node_id: is of no use beside direct, where no address is rewritten; remove it`)
+		`f:3:32: listeners[0].advertised_host: has no effect with direct, which rewrites no address: remove it`,
+		`f:3:50: listeners[0].first_node_id: has no effect with direct, which rewrites no address: remove it`)
 	f("  - {name: a, direct: {}}\n",
-		`f:3:23: listeners[0].direct: is an empty mapping; wanted a mapping of listen address to broker address, such as {"0.0.0.0:9092": "kafka-0:9092"}`)
+		`f:3:23: listeners[0].direct: invalid value (an empty mapping): want a mapping of listen address to broker address, e.g. {"0.0.0.0:9092": "kafka-0:9092"}`)
 	f("  - {name: a, direct: [\"h:1\"]}\n",
-		`f:3:23: listeners[0].direct: is a list; wanted a mapping of listen address to broker address, such as {"0.0.0.0:9092": "kafka-0:9092"}`)
+		`f:3:23: listeners[0].direct: invalid value (a list): want a mapping of listen address to broker address, e.g. {"0.0.0.0:9092": "kafka-0:9092"}`)
 	f("  - name: a\n    direct:\n      \"h:1\": kafka-0\n      \"h\": \"k:2\"\n      \"h:3\": \"0.0.0.0:3\"\n      \"h:4\": \"k:4\"\n      \"h:4\": \"k:5\"\n",
-		`f:5:14: listeners[0].direct["h:1"]: "kafka-0" has no port; wanted host:port, such as "kafka-0:9092"`,
-		`f:6:7: listeners[0].direct["h"]: "h" has no port; wanted host:port, such as "kafka-0:9092"`,
-		`f:7:7: listeners[0].direct["h:3"]: "0.0.0.0:3" is a wildcard, which nobody can connect to; wanted the broker's own host:port`,
-		`f:9:7: listeners[0].direct["h:4"]: is given twice, first on line 8; keep one of them`)
+		`f:5:14: listeners[0].direct["h:1"]: invalid address "kafka-0": missing port; want host:port, e.g. "kafka-0:9092"`,
+		`f:6:7: listeners[0].direct["h"]: invalid address "h": missing port; want host:port, e.g. "kafka-0:9092"`,
+		`f:7:7: listeners[0].direct["h:3"]: invalid address "0.0.0.0:3": nobody can connect to a wildcard; want the host:port of the broker`,
+		`f:9:7: listeners[0].direct["h:4"]: duplicate key, first on line 8: remove one of them`)
 	f("  - {name: a, direct: {\"h:1\": \"k:1\"}}\n  - {name: a, direct: {\"h:2\": \"k:2\"}}\n",
-		`f:4:12: listeners[1].name: "a" is the name of listeners[0] already (line 3); wanted a name of its own`)
+		`f:4:12: listeners[1].name: duplicate name "a", already used by listeners[0] (line 3): want a unique name`)
 	f("  - {name: a b, direct: {\"h:1\": \"k:1\"}}\n",
-		`f:3:12: listeners[0].name: "a b" is no name; wanted letters, digits, ".", "_" and "-", 64 at the most; a number needs quotes`)
+		`f:3:12: listeners[0].name: invalid name "a b": want at most 64 letters, digits, ".", "_" and "-" (quote a number)`)
 	f("  - {name: a, bootstrap: \"h:1\", nodes: \"h:2-3\", advertised_host: h, first_node_id: -1}\n",
-		`f:3:84: listeners[0].first_node_id: -1 is below zero; wanted the node id behind the first port of nodes`)
+		`f:3:84: listeners[0].first_node_id: invalid node id -1: want 0 or more, the node id at the first port of nodes`)
 	f("  - {name: a, bootstrap: \"h:1\", nodes: \"h:2-3\", advertised_host: h, first_node_id: 2147483647}\n",
-		`f:3:84: listeners[0].first_node_id: 2147483647 gives the last port of nodes the node id 2147483648, above 2147483647; wanted a lower one`)
+		`f:3:84: listeners[0].first_node_id: invalid node id 2147483647: the last port of nodes would have the node id 2147483648, above 2147483647; want a lower one`)
 }
 
 func TestOverlapFaults(t *testing.T) {
 	f := func(yaml string, want ...string) { t.Helper(); wantFaults(t, yaml, want...) }
-	const own = "; wanted ports of its own"
+	const own = "; want other ports"
 
 	f(with(t, "127.0.0.1:9192", "127.0.0.1:9205"),
-		`f:6:12: listeners[0].nodes: "127.0.0.1:9200-9209" overlaps listeners[0].bootstrap, "127.0.0.1:9205" (line 5): both would listen on port 9205`+own)
+		`f:6:12: listeners[0].nodes: conflict: "127.0.0.1:9200-9209" overlaps listeners[0].bootstrap, "127.0.0.1:9205" (line 5), at port 9205`+own)
 	f(with(t, "127.0.0.1:9644", "0.0.0.0:9209"),
-		`f:10:12: admin.address: "0.0.0.0:9209" overlaps listeners[0].nodes, "127.0.0.1:9200-9209" (line 6): both would listen on port 9209`+own)
+		`f:10:12: admin.address: conflict: "0.0.0.0:9209" overlaps listeners[0].nodes, "127.0.0.1:9200-9209" (line 6), at port 9209`+own)
 	f(with(t, "127.0.0.1:9644", "localhost:9192"),
-		`f:10:12: admin.address: "localhost:9192" overlaps listeners[0].bootstrap, "127.0.0.1:9192" (line 5): both would listen on port 9192`+own)
+		`f:10:12: admin.address: conflict: "localhost:9192" overlaps listeners[0].bootstrap, "127.0.0.1:9192" (line 5), at port 9192`+own)
 	f(with(t, "admin:\n  address: \"127.0.0.1:9644\"", "# no admin", "9200-9209", "9640-9649"),
-		`f:6:12: listeners[0].nodes: "127.0.0.1:9640-9649" overlaps the default of admin.address, "127.0.0.1:9644": both would listen on port 9644`+own)
+		`f:6:12: listeners[0].nodes: conflict: "127.0.0.1:9640-9649" overlaps the default of admin.address, "127.0.0.1:9644", at port 9644`+own)
 
 	second := func(bootstrap, nodes, first, host string) string {
 		return with(t, "earliest_pending_upload: auto", "  - {name: second, bootstrap: \""+bootstrap+"\", nodes: \""+nodes+"\", first_node_id: "+first+
 			", advertised_host: \""+host+"\"}\nearliest_pending_upload: auto")
 	}
 	f(second("127.0.0.1:9193", "127.0.0.1:9209-9210", "10", "other"),
-		`f:8:56: listeners[1].nodes: "127.0.0.1:9209-9210" overlaps listeners[0].nodes, "127.0.0.1:9200-9209" (line 6): both would listen on port 9209`+own)
+		`f:8:56: listeners[1].nodes: conflict: "127.0.0.1:9209-9210" overlaps listeners[0].nodes, "127.0.0.1:9200-9209" (line 6), at port 9209`+own)
 	f(second("[::]:9192", "127.0.0.1:9210-9210", "10", "127.0.0.1"),
-		`f:8:31: listeners[1].bootstrap: "[::]:9192" overlaps listeners[0].bootstrap, "127.0.0.1:9192" (line 5): both would listen on port 9192`+own)
+		`f:8:31: listeners[1].bootstrap: conflict: "[::]:9192" overlaps listeners[0].bootstrap, "127.0.0.1:9192" (line 5), at port 9192`+own)
 	// The same advertised host and ports, on another interface: well for the same nodes only.
 	f(second("127.0.0.2:9192", "127.0.0.2:9205-9210", "100", "127.0.0.1"),
-		`f:8:56: listeners[1].nodes: "127.0.0.2:9205-9210" gives 127.0.0.1:9205 to node 100, and listeners[0].nodes (line 6) gives it to node 5: `+
-			`clients tell nodes apart by address; wanted other ports or another advertised host`)
+		`f:8:56: listeners[1].nodes: conflict: "127.0.0.2:9205-9210" advertises 127.0.0.1:9205 for node 100, and listeners[0].nodes (line 6) for node 5; `+
+			`clients identify nodes by address: want other ports or another advertised host`)
 	for _, good := range []string{
 		second("127.0.0.2:9192", "127.0.0.2:9205-9210", "5", "127.0.0.1"),
 		second("127.0.0.2:9192", "127.0.0.2:9200-9209", "100", "other"),
@@ -523,15 +523,12 @@ func TestUpstreamFaults(t *testing.T) {
 		wantFaults(t, with(t, `["127.0.0.1:29092"]`, servers), want...)
 	}
 
-	f(`[kafka-0:9092, KAFKA-0.:9092]`, `f:2:37: upstream.bootstrap_servers[1]: "KAFKA-0.:9092" is the same as upstream.bootstrap_servers[0]; keep one of them`)
-	f(`["[::]:9092"]`, `f:2:23: upstream.bootstrap_servers[0]: "[::]:9092" is a wildcard, which nobody can connect to; wanted the broker's own host:port`)
-	f(`["localhost:9192"]`, `f:2:23: upstream.bootstrap_servers[0]: "localhost:9192" is where listeners[0].bootstrap listens (line 5): `+
-		`tiergate would connect to itself; wanted the address of a broker`)
-	f(`["127.0.0.1:9203"]`, `f:2:23: upstream.bootstrap_servers[0]: "127.0.0.1:9203" is where listeners[0].nodes listens (line 6): `+
-		`tiergate would connect to itself; wanted the address of a broker`)
+	f(`[kafka-0:9092, KAFKA-0.:9092]`, `f:2:37: upstream.bootstrap_servers[1]: duplicate address "KAFKA-0.:9092", already given as upstream.bootstrap_servers[0]: remove one of them`)
+	f(`["[::]:9092"]`, `f:2:23: upstream.bootstrap_servers[0]: invalid address "[::]:9092": nobody can connect to a wildcard; want the host:port of the broker`)
+	f(`["localhost:9192"]`, `f:2:23: upstream.bootstrap_servers[0]: invalid broker address "localhost:9192": tiergate itself listens there (listeners[0].bootstrap, line 5); want the address of a broker`)
+	f(`["127.0.0.1:9203"]`, `f:2:23: upstream.bootstrap_servers[0]: invalid broker address "127.0.0.1:9203": tiergate itself listens there (listeners[0].nodes, line 6); want the address of a broker`)
 	wantFaults(t, "upstream: {bootstrap_servers: [kafka-0:9092]}\nlisteners:\n- {name: a, direct: {\"0.0.0.0:9092\": \"127.0.0.1:9092\"}}\n",
-		`f:3:22: listeners[0].direct["0.0.0.0:9092"]: "127.0.0.1:9092" is where listeners[0].direct["0.0.0.0:9092"] listens (line 3): `+
-			`tiergate would connect to itself; wanted the address of a broker`)
+		`f:3:22: listeners[0].direct["0.0.0.0:9092"]: invalid broker address "127.0.0.1:9092": tiergate itself listens there (listeners[0].direct["0.0.0.0:9092"], line 3); want the address of a broker`)
 }
 
 func TestNumberFaults(t *testing.T) {
@@ -546,44 +543,45 @@ func TestNumberFaults(t *testing.T) {
 		}
 		wantFaults(t, yaml, at+problem)
 	}
-	const duration = "; wanted a time above zero with its unit, such as 500ms, 10s or 5m"
-	const size = "; wanted a number of bytes, such as 33554432 or 32MiB (KiB, MiB and GiB are known)"
+	const duration = "a positive value with a unit, e.g. 500ms, 10s or 5m"
+	const positiveSize = "a positive number of bytes, plain or with KiB, MiB or GiB, e.g. 33554432 or 32MiB"
+	const size = "a number of bytes, plain or with KiB, MiB or GiB, e.g. 33554432 or 32MiB"
 
-	f("upstream.metadata_refresh", "0s", `"0s" is not above zero: brokers would be asked without a pause`+duration)
-	f("tiering.status_ttl", "-1s", `"-1s" is not above zero: brokers would be asked again for every -6`+duration)
-	f("tiering.unknown_ttl", "0ms", `"0ms" is not above zero: a lookup that is denied would be repeated for every -6`+duration)
-	f("tiering.max_topics", "0", `"0" is not above zero: no topic could be remembered; wanted a number of topics above zero`)
-	f("tiering.max_tiered_partitions", "0", `"0" is not above zero: no tiered offset could be known; wanted a number of partitions above zero`)
-	f("tiering.max_in_flight_segments", "-1", `"-1" is not above zero: no upload could be followed to its end; wanted a number of segments above zero`)
-	f("limits.max_inflight", "-5", `"-5" is not above zero: no request would be read; wanted a number of requests above zero`)
-	f("limits.dial_timeout", "0s", `"0s" is not above zero: no broker could be reached in time`+duration)
-	f("limits.remote_storage_timeout", "0s", `"0s" is not above zero: every look-up would end as unknown`+duration)
-	f("limits.max_unauthenticated_bytes", "0", `"0" is not above zero: no client could begin with ListOffsets`+size)
-	f("limits.first_request_timeout", "0s", `"0s" is not above zero: no client could send its first request in time`+duration)
-	f("limits.progress_timeout", "0s", `"0s" is not above zero: no frame could be complete in time`+duration)
-	f("limits.lookup_timeout", "0s", `"0s" is not above zero: no broker could respond in time`+duration)
-	f("limits.linger_timeout", "0s", `"0s" is not above zero: a connection would be cut before its last answer`+duration)
-	f("limits.drain_timeout", "0s", `"0s" is not above zero: no exchange could end before the proxy stops (a second signal stops it at once)`+duration)
-	f("limits.max_request_bytes", "0", `"0" is not above zero: no request would be let through`+size)
-	f("limits.max_response_bytes", "-1MiB", `"-1MiB" is not above zero: no response would be let through`+size)
-	f("limits.max_held_bytes", "0GiB", `"0GiB" is not above zero: no answer could be changed`+size)
-	f("limits.max_buffered_bytes", "0", `"0" is not above zero: no answer could be changed`+size)
-	f("limits.max_buffered_bytes", "16MiB", `"16MiB": max_buffered_bytes (16MiB) is less than max_held_bytes (32MiB), so that a frame could never be as large as allowed; wanted several times as much`)
-	f("limits.max_held_bytes", "1GiB", `"1GiB": max_buffered_bytes (512MiB) is less than max_held_bytes (1GiB), so that a frame could never be as large as allowed; wanted several times as much`)
-	f("limits.max_pending_connections", "0", `"0" is not above zero: no client could speak TLS; wanted a number of connections above zero`)
-	f("limits.max_handshakes", "0", `"0" is not above zero: no client could speak TLS; wanted a number of handshakes above zero`)
-	f("limits.handshake_timeout", "0s", `"0s" is not above zero: no handshake could end in time`+duration)
-	f("limits.max_pipes", "-1", `"-1" is below zero; wanted a number above it, or 0 for none, so that bytes are copied`)
-	f("limits.max_sessions", "-1", `"-1" is below zero; wanted a number above it, or 0 for no bound`)
-	f("limits.max_sessions_per_client", "-1", `"-1" is below zero; wanted a number above it, or 0 for no bound`)
-	f("limits.accept_rate", "-1", `"-1" is below zero; wanted a number above it, or 0 for no bound`)
-	f("limits.idle_timeout", "-1s", `"-1s" is below zero; wanted a number above it, or 0 for never`)
-	f("limits.max_held_bytes", "32", `"32" is less than 64KiB, which not even Metadata of a small cluster fits in`+size)
-	f("limits.max_held_bytes", "32MB", `"32MB" is no size`+size)
-	f("limits.max_held_bytes", "1.5GiB", `"1.5GiB" is no size`+size)
-	f("limits.max_held_bytes", "9999999999GiB", `"9999999999GiB" is more than any machine has`+size)
-	f("limits.max_held_bytes", "99999999999999999999", `"99999999999999999999" is more than any machine has`+size)
-	f("limits.max_response_bytes", "2GiB", `"2GiB" is more than 2147483647, the most that the size field of a Kafka frame can say; wanted that at the most`)
+	f("upstream.metadata_refresh", "0s", `invalid value "0s": want `+duration+`; otherwise brokers are queried without a pause`)
+	f("tiering.status_ttl", "-1s", `invalid value "-1s": want `+duration+`; otherwise brokers are queried for every -6 request`)
+	f("tiering.unknown_ttl", "0ms", `invalid value "0ms": want `+duration+`; otherwise a lookup that failed is repeated for every -6 request`)
+	f("tiering.max_topics", "0", `invalid value "0": want a positive number of topics; otherwise no status is cached`)
+	f("tiering.max_tiered_partitions", "0", `invalid value "0": want a positive number of partitions; otherwise no tiered offset is known`)
+	f("tiering.max_in_flight_segments", "-1", `invalid value "-1": want a positive number of segments; otherwise no upload is recorded`)
+	f("limits.max_inflight", "-5", `invalid value "-5": want a positive number of requests; otherwise no request is read`)
+	f("limits.dial_timeout", "0s", `invalid value "0s": want `+duration+`; otherwise every dial times out`)
+	f("limits.remote_storage_timeout", "0s", `invalid value "0s": want `+duration+`; otherwise every lookup times out`)
+	f("limits.max_unauthenticated_bytes", "0", `invalid value "0": want `+positiveSize+`; otherwise no client can send ListOffsets first`)
+	f("limits.first_request_timeout", "0s", `invalid value "0s": want `+duration+`; otherwise every client times out`)
+	f("limits.progress_timeout", "0s", `invalid value "0s": want `+duration+`; otherwise every frame times out`)
+	f("limits.lookup_timeout", "0s", `invalid value "0s": want `+duration+`; otherwise every lookup request times out`)
+	f("limits.linger_timeout", "0s", `invalid value "0s": want `+duration+`; otherwise connections are closed before their last response`)
+	f("limits.drain_timeout", "0s", `invalid value "0s": want `+duration+`; otherwise open exchanges are cut off at the stop (a second signal stops at once too)`)
+	f("limits.max_request_bytes", "0", `invalid value "0": want `+positiveSize+`; otherwise every request is rejected`)
+	f("limits.max_response_bytes", "-1MiB", `invalid value "-1MiB": want `+positiveSize+`; otherwise every response is rejected`)
+	f("limits.max_held_bytes", "0GiB", `invalid value "0GiB": want `+positiveSize+`; otherwise no response can be changed`)
+	f("limits.max_buffered_bytes", "0", `invalid value "0": want `+positiveSize+`; otherwise no response can be changed`)
+	f("limits.max_buffered_bytes", "16MiB", `invalid value "16MiB": max_buffered_bytes (16MiB) is less than max_held_bytes (32MiB), which bounds a single frame; want several times max_held_bytes`)
+	f("limits.max_held_bytes", "1GiB", `invalid value "1GiB": max_buffered_bytes (512MiB) is less than max_held_bytes (1GiB), which bounds a single frame; want several times max_held_bytes`)
+	f("limits.max_pending_connections", "0", `invalid value "0": want a positive number of connections; otherwise no client can use TLS`)
+	f("limits.max_handshakes", "0", `invalid value "0": want a positive number of handshakes; otherwise no client can use TLS`)
+	f("limits.handshake_timeout", "0s", `invalid value "0s": want `+duration+`; otherwise every handshake times out`)
+	f("limits.max_pipes", "-1", `invalid value "-1": want 0 (no pipes, bytes are copied) or more`)
+	f("limits.max_sessions", "-1", `invalid value "-1": want 0 (unlimited) or more`)
+	f("limits.max_sessions_per_client", "-1", `invalid value "-1": want 0 (unlimited) or more`)
+	f("limits.accept_rate", "-1", `invalid value "-1": want 0 (unlimited) or more`)
+	f("limits.idle_timeout", "-1s", `invalid value "-1s": want 0 (never) or more`)
+	f("limits.max_held_bytes", "32", `invalid size "32": too small for the Metadata response of a small cluster; want 64KiB or more: `+size)
+	f("limits.max_held_bytes", "32MB", `invalid size "32MB": want `+size)
+	f("limits.max_held_bytes", "1.5GiB", `invalid size "1.5GiB": want `+size)
+	f("limits.max_held_bytes", "9999999999GiB", `invalid size "9999999999GiB": too large; want `+size)
+	f("limits.max_held_bytes", "99999999999999999999", `invalid size "99999999999999999999": too large; want `+size)
+	f("limits.max_response_bytes", "2GiB", `invalid size "2GiB": want at most 2147483647, the limit of the size field of a Kafka frame`)
 }
 
 // All faults of a file at once, in the order of the file, each on one line.
@@ -601,18 +599,17 @@ earliest_pending_upload: sometimes
 limits: {max_held_bytes: 32, dial_timeout: 10}
 tls: {}
 `,
-		`f:2:3: upstream.bootstrap_server: is not known; did you mean "bootstrap_servers"?`,
-		`f:5:16: listeners[0].bootstrap: 9192 is a number; wanted host:port, such as "kafka-0:9092"`,
-		`f:6:12: listeners[0].nodes: "127.0.0.1:9209-9200" is reversed; wanted 127.0.0.1:9200-9209`,
-		`f:7:22: listeners[0].advertised_host: "0.0.0.0" is a wildcard; wanted the host that clients connect to: they are told `+
-			`host:port of every node, and cannot connect to a wildcard`,
-		`f:8:11: listeners[1].name: "clients" is the name of listeners[0] already (line 4); wanted a name of its own`,
-		`f:9:30: listeners[1].direct["0.0.0.0:9092"]: "kafka-0" has no port; wanted host:port, such as "kafka-0:9092"`,
-		`f:10:26: earliest_pending_upload: "sometimes" is not known; wanted auto, metadata_topic, always or off`,
-		`f:11:26: limits.max_held_bytes: "32" is less than 64KiB, which not even Metadata of a small cluster fits in; `+
-			`wanted a number of bytes, such as 33554432 or 32MiB (KiB, MiB and GiB are known)`,
-		`f:11:44: limits.dial_timeout: 10 is a number; wanted a time above zero with its unit, such as 500ms, 10s or 5m`,
-		`f:12:1: tls: is not known here; did you mean "upstream.tls" or "listeners[].tls"?`,
+		`f:2:3: upstream.bootstrap_server: unknown key: did you mean "bootstrap_servers"?`,
+		`f:5:16: listeners[0].bootstrap: invalid value 9192 (a number): want host:port, e.g. "kafka-0:9092"`,
+		`f:6:12: listeners[0].nodes: invalid port range "127.0.0.1:9209-9200": the range is reversed; want 127.0.0.1:9200-9209`,
+		`f:7:22: listeners[0].advertised_host: invalid host "0.0.0.0": want the host that clients connect to; it is advertised for every node, and clients cannot connect to a wildcard`,
+		`f:8:11: listeners[1].name: duplicate name "clients", already used by listeners[0] (line 4): want a unique name`,
+		`f:9:30: listeners[1].direct["0.0.0.0:9092"]: invalid address "kafka-0": missing port; want host:port, e.g. "kafka-0:9092"`,
+		`f:10:26: earliest_pending_upload: invalid value "sometimes": want auto, metadata_topic, always or off`,
+		`f:11:26: limits.max_held_bytes: invalid size "32": too small for the Metadata response of a small cluster; want 64KiB or more: `+
+			`a number of bytes, plain or with KiB, MiB or GiB, e.g. 33554432 or 32MiB`,
+		`f:11:44: limits.dial_timeout: invalid value 10 (a number): want a positive value with a unit, e.g. 500ms, 10s or 5m`,
+		`f:12:1: tls: unknown key here: did you mean "upstream.tls" or "listeners[].tls"?`,
 	)
 }
 
@@ -690,8 +687,8 @@ func TestEncodings(t *testing.T) {
 		}
 	}
 	f("\xef\xbb\xbfupstreem: {}\n"+strings.TrimPrefix(issue3, "upstream:\n  bootstrap_servers: [\"127.0.0.1:29092\"]\n"),
-		`f:1:1: upstreem: is not known; did you mean "upstream"?`)
-	const utf16 = "f: is UTF-16 or UTF-32; wanted UTF-8: save it in that encoding"
+		`f:1:1: upstreem: unknown key: did you mean "upstream"?`)
+	const utf16 = "f: invalid encoding UTF-16 or UTF-32: want UTF-8; save the file in that encoding"
 	f("\xff\xfeu\x00p\x00", utf16)
 	f("\xfe\xff\x00u\x00p", utf16)
 	f("u\x00p\x00", utf16)

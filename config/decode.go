@@ -18,17 +18,17 @@ import (
 	"tiergate/internal/strictyaml"
 )
 
-// decoder fills the types of Config from a YAML tree and notes every fault on the way
-// instead of stopping at the first. yaml.Unmarshal would stop there.
+// decoder fills the types of Config from a YAML tree and collects every fault. yaml.Unmarshal
+// would stop at the first.
 type decoder struct {
 	strictyaml.Findings
-	// folder is where relative file names begin: that of the file itself.
+	// folder is the folder of the file. Relative file names start there.
 	folder string
-	// texts is what the file has at the paths of single values.
+	// texts is the text of each scalar value in the file, by path.
 	texts map[string]string
 }
 
-// defaulter is a block whose keys have defaults once the file has the block.
+// defaulter is a block whose keys have defaults if the file has the block.
 type defaulter interface{ setDefaults() }
 
 func setDefaults(v reflect.Value) {
@@ -37,14 +37,13 @@ func setDefaults(v reflect.Value) {
 	}
 }
 
-// optional reads a block that means something by being there, also if it is empty. A
-// block whose keys are all commented out is no empty one: whoever wrote "tls:" shall
-// not get plaintext.
+// optional reads a block whose presence has a meaning, even if it is empty ({}). A block
+// whose keys are all commented out is a fault: "tls:" must not result in plaintext.
 func (d *decoder) optional(path string, n ast.Node, into reflect.Value) {
 	block := reflect.New(into.Type().Elem())
 	if _, isNull := n.(*ast.NullNode); isNull {
 		d.Places[path] = strictyaml.PlaceOf(n)
-		d.Fault(path, "has no keys; wanted %s, {} for one with all defaults, or leave the key out", wantedOf(block.Elem()))
+		d.Fault(path, "missing keys: want %s, {} for all defaults, or remove the key", wantedOf(block.Elem()))
 		return
 	}
 	setDefaults(block.Elem())
@@ -65,10 +64,10 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 		if into.Kind() == reflect.Struct && !isScalar(into.Type()) && path != "" {
 			return // a section whose keys are all commented out
 		}
-		d.Fault(path, "has no value; wanted %s, or leave the key out", wantedOf(into))
+		d.Fault(path, "missing value: want %s, or remove the key", wantedOf(into))
 		return
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
-		d.Fault(path, "anchors, aliases and tags are not read; wanted %s written out", wantedOf(into))
+		d.Fault(path, "anchors, aliases and tags are not supported: want %s", wantedOf(into))
 		return
 	}
 	switch target := into.Addr().Interface().(type) {
@@ -100,7 +99,7 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 func (d *decoder) truth(path string, n ast.Node, into reflect.Value) {
 	b, ok := n.(*ast.BoolNode)
 	if !ok {
-		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
+		d.Fault(path, "%s: want %s", describe(path, n), wantedOf(into))
 		return
 	}
 	into.SetBool(b.Value)
@@ -116,53 +115,53 @@ func (d *decoder) scalar(path string, n ast.Node, into scalar) {
 	case *ast.MappingNode:
 		split, ok := splitAtColon(n)
 		if !ok {
-			d.Fault(path, "%s; wanted %s", describe(path, n), into.wanted())
+			d.Fault(path, "%s: want %s", describe(path, n), into.wanted())
 			return
 		}
 		text = split
 	case *ast.IntegerNode:
 		if _, ok := into.(*Size); !ok {
-			d.Fault(path, "%s; wanted %s", describe(path, n), into.wanted())
+			d.Fault(path, "%s: want %s", describe(path, n), into.wanted())
 			return
 		}
 		text = n.Token.Value
 	case *ast.FloatNode:
 		if _, ok := into.(*TLSVersion); !ok {
-			d.Fault(path, "%s; wanted %s", describe(path, n), into.wanted())
+			d.Fault(path, "%s: want %s", describe(path, n), into.wanted())
 			return
 		}
 		text = n.Token.Value
 	default:
-		d.Fault(path, "%s; wanted %s", describe(path, n), into.wanted())
+		d.Fault(path, "%s: want %s", describe(path, n), into.wanted())
 		return
 	}
 	d.texts[path] = text
-	var unfit unquotable
+	var secret unquotable
 	switch err := into.parse(text); {
-	case errors.As(err, &unfit):
-		d.Fault(path, "%v", err)
+	case errors.As(err, &secret):
+		d.Fault(path, "invalid %s: %v", into.kind(), err)
 	case err != nil:
-		d.Fault(path, "%s%v", shown(path, strconv.Quote(text)), err)
+		d.Fault(path, "invalid %s%s: %v", into.kind(), shown(path, strconv.Quote(text)), err)
 	}
 }
 
-// unquotable is the error of a text that may be a secret, or is long.
+// unquotable is the error of a text that can be a secret, or is long.
 type unquotable string
 
 func (e unquotable) Error() string { return string(e) }
 
-// shown is a value as a fault begins with it. It is empty for keys that a password may have
-// been pasted into.
+// shown is a value as a fault quotes it, with a space in front. It is empty for keys that
+// somebody may have pasted a password into.
 func shown(path, value string) string {
 	if key := path[strings.LastIndexByte(path, '.')+1:]; key == "sasl" || key == "password_env" || key == "password_file" {
 		return ""
 	}
-	return value + " "
+	return " " + value
 }
 
-// splitAtColon puts text together again that is plain by the rules of YAML (a colon
-// without a space behind it), but that the library splits when it stands in a list
-// within braces: {bootstrap_servers: [kafka-0:9092]}.
+// splitAtColon joins text that the library splits at a colon in a list within braces:
+// {bootstrap_servers: [kafka-0:9092]}. By the rules of YAML a colon without a space after it
+// is part of the text.
 func splitAtColon(m *ast.MappingNode) (text string, ok bool) {
 	if len(m.Values) != 1 {
 		return "", false
@@ -175,19 +174,19 @@ func splitAtColon(m *ast.MappingNode) (text string, ok bool) {
 	return key.Value + ":" + value.Value, true
 }
 
-// decimal is what an integer may look like. YAML's 0x10, 0o10, 010 and 1_000 are
-// integers as well, but surprise more than they help.
+// decimal is the accepted form of an integer. YAML also has 0x10, 0o10, 010 and 1_000, which
+// are easily misread.
 var decimal = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
 func (d *decoder) integer(path string, n ast.Node, into reflect.Value) {
 	i, ok := n.(*ast.IntegerNode)
 	if !ok {
-		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
+		d.Fault(path, "%s: want %s", describe(path, n), wantedOf(into))
 		return
 	}
 	v, err := strconv.ParseInt(i.Token.Value, 10, into.Type().Bits())
 	if err != nil || !decimal.MatchString(i.Token.Value) {
-		d.Fault(path, "%s is out of range or not in decimal; wanted %s", i.Token.Value, wantedOf(into))
+		d.Fault(path, "invalid value %s (out of range, or not decimal): want %s", i.Token.Value, wantedOf(into))
 		return
 	}
 	d.texts[path] = i.Token.Value
@@ -197,7 +196,7 @@ func (d *decoder) integer(path string, n ast.Node, into reflect.Value) {
 func (d *decoder) sequence(path string, n ast.Node, into reflect.Value) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
+		d.Fault(path, "%s: want %s", describe(path, n), wantedOf(into))
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(seq.Values), len(seq.Values)))
@@ -210,7 +209,7 @@ func (d *decoder) sequence(path string, n ast.Node, into reflect.Value) {
 func (d *decoder) mapping(path string, n ast.Node, into reflect.Value) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
-		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(into))
+		d.Fault(path, "%s: want %s", describe(path, n), wantedOf(into))
 		return
 	}
 	fields := strictyaml.FieldsOf(into.Type())
@@ -228,15 +227,15 @@ func (d *decoder) mapping(path string, n ast.Node, into reflect.Value) {
 	}
 }
 
-// renamed are keys of earlier versions, and what they are called now.
+// renamed are keys of earlier versions, and their new names.
 func renamed() map[string]string {
 	return map[string]string{"limits.verdict_timeout": "remote_storage_timeout"}
 }
 
-// unknown reports a key that is not known at path, and what was meant by it.
+// unknown reports a key that is not known at path, with a suggestion.
 func (d *decoder) unknown(path string, e strictyaml.Entry, fields []strictyaml.Field) {
 	if now := renamed()[strictyaml.Join(path, e.Key)]; now != "" {
-		d.FaultAt(e.At, strictyaml.Join(path, e.Key), "is called %q now: rename the key", now)
+		d.FaultAt(e.At, strictyaml.Join(path, e.Key), "renamed key: write %q instead", now)
 		return
 	}
 	keys := strictyaml.Names(fields)
@@ -252,17 +251,17 @@ func (d *decoder) unknown(path string, e strictyaml.Entry, fields []strictyaml.F
 	}
 	elsewhere = slices.Compact(elsewhere)
 	if len(elsewhere) > 0 {
-		d.FaultAt(e.At, strictyaml.Join(path, e.Key), "is not known here; did you mean %s?", strings.Join(elsewhere, " or "))
+		d.FaultAt(e.At, strictyaml.Join(path, e.Key), "unknown key here: did you mean %s?", strings.Join(elsewhere, " or "))
 		return
 	}
-	d.FaultAt(e.At, strictyaml.Join(path, e.Key), "is not known; wanted one of %s", strings.Join(keys, ", "))
+	d.FaultAt(e.At, strictyaml.Join(path, e.Key), "unknown key: want one of %s", strings.Join(keys, ", "))
 }
 
 // routes reads a mapping of listen address to broker address.
 func (d *decoder) routes(path string, n ast.Node, into *Routes) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.Fault(path, "%s: want %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
 	for _, e := range d.Entries(path, m, routePath) {
@@ -271,11 +270,11 @@ func (d *decoder) routes(path string, n ast.Node, into *Routes) {
 		d.Places[key] = e.At
 		switch err := r.Listen.parse(e.Key); {
 		case err != nil && m.IsFlowStyle && !strings.Contains(e.Key, ":"):
-			// The library takes the first colon for the end of the key.
-			d.Fault(key, "%q %v; within braces both addresses need quotes", e.Key, err)
+			// For the library the key ends at the first colon.
+			d.Fault(key, "invalid address %q: %v; within braces both addresses need quotes", e.Key, err)
 			continue
 		case err != nil:
-			d.Fault(key, "%q %v", e.Key, err)
+			d.Fault(key, "invalid address %q: %v", e.Key, err)
 		}
 		d.value(key+".broker", e.Value, reflect.ValueOf(&r.Broker).Elem())
 		if d.Faulty[key+".broker"] {
@@ -292,7 +291,7 @@ func routePath(path, listen string) string { return fmt.Sprintf("%s[%q]", path, 
 func (d *decoder) nodeAddresses(path string, n ast.Node, into *NodeAddresses) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.Fault(path, "%s: want %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
 	for _, e := range d.Entries(path, m, nodePath) {
@@ -301,7 +300,7 @@ func (d *decoder) nodeAddresses(path string, n ast.Node, into *NodeAddresses) {
 		d.Places[key] = e.At
 		id, err := strconv.ParseInt(e.Key, 10, 32)
 		if err != nil || !decimal.MatchString(e.Key) || id < 0 {
-			d.Fault(key, "%q is no node id; wanted a whole number from 0 to %d", e.Key, math.MaxInt32)
+			d.Fault(key, "invalid node id %q: want an integer from 0 to %d", e.Key, math.MaxInt32)
 		}
 		a.NodeID = int32(id)
 		block, isBlock := e.Value.(*ast.MappingNode)
@@ -325,43 +324,43 @@ func (d *decoder) nodeAddresses(path string, n ast.Node, into *NodeAddresses) {
 // nodePath names one entry of node_addresses: listeners[0].node_addresses[3].
 func nodePath(path, nodeID string) string { return fmt.Sprintf("%s[%s]", path, nodeID) }
 
-// describe says what the node at a path is, for a value of a wrong type.
+// describe names the value at a path and its type, for a value of a wrong type.
 func describe(path string, n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		if len(n.Values) == 0 {
-			return "is an empty mapping"
+			return "invalid value (an empty mapping)"
 		}
-		return "is a mapping"
+		return "invalid value (a mapping)"
 	case *ast.SequenceNode:
-		return "is a list"
+		return "invalid value (a list)"
 	case *ast.StringNode:
-		return shown(path, strconv.Quote(n.Value)) + "is text"
+		return "invalid value" + shown(path, strconv.Quote(n.Value)) + " (text)"
 	case *ast.LiteralNode:
-		return "is a block of text"
+		return "invalid value (a block of text)"
 	case *ast.BoolNode:
-		return shown(path, n.Token.Value) + "is a truth value"
+		return "invalid value" + shown(path, n.Token.Value) + " (a boolean)"
 	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		return shown(path, n.GetToken().Value) + "is a number"
+		return "invalid value" + shown(path, n.GetToken().Value) + " (a number)"
 	}
-	return "is a " + strings.ToLower(n.Type().String())
+	return "invalid value (a " + strings.ToLower(n.Type().String()) + ")"
 }
 
-// wantedOf names the form of a field.
+// wantedOf is the accepted form of a field, as it follows "want ".
 func wantedOf(v reflect.Value) string {
 	switch target := v.Addr().Interface().(type) {
 	case scalar:
 		return target.wanted()
 	case *Routes:
-		return `a mapping of listen address to broker address, such as {"0.0.0.0:9092": "kafka-0:9092"}`
+		return `a mapping of listen address to broker address, e.g. {"0.0.0.0:9092": "kafka-0:9092"}`
 	case *NodeAddresses:
-		return `a mapping of node id to address, such as {0: "kafka-0.example.com:9092"}, or to {bind: "0.0.0.0:9200", advertised: "kafka-0.example.com:9092"}`
+		return `a mapping of node id to address, e.g. {0: "kafka-0.example.com:9092"}, or to {bind: "0.0.0.0:9200", advertised: "kafka-0.example.com:9092"}`
 	case *Hosts:
-		return `a mapping of host name to IP address, such as {kafka-0.internal: "10.0.0.10"}, or to a list of them`
+		return `a mapping of host name to IP address, e.g. {kafka-0.internal: "10.0.0.10"}, or to a list of them`
 	case *[]HostPort:
-		return `a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`
+		return `a list of host:port, e.g. ["kafka-0:9092", "kafka-1:9092"]`
 	case *[]TopicName:
-		return "a list of topic names, such as [orders, payments]"
+		return "a list of topic names, e.g. [orders, payments]"
 	}
 	if v.Kind() == reflect.Slice {
 		return "a list of mappings"
@@ -372,16 +371,16 @@ func wantedOf(v reflect.Value) string {
 	if v.Kind() == reflect.Bool {
 		return "true or false"
 	}
-	return "a whole number in decimal"
+	return "a decimal integer"
 }
 
 // Keys returns the path of every key of a configuration file in the order of the types,
-// list items as []: "listeners[].nodes". The keys below direct, node_addresses and hosts
-// are the user's own; those below clusters are, but for the name, those of the top.
+// list items as []: "listeners[].nodes". The keys below direct, node_addresses and hosts are
+// chosen by the user. Apart from the name, the keys below clusters are those of the top level.
 func Keys() []string {
 	var keys []string
-	var walk func(path string, t reflect.Type)
-	walk = func(path string, t reflect.Type) {
+	var visit func(path string, t reflect.Type)
+	visit = func(path string, t reflect.Type) {
 		for _, f := range strictyaml.FieldsOf(t) {
 			key := strictyaml.Join(path, f.Key)
 			ft := t.FieldByIndex(f.Index).Type
@@ -389,11 +388,11 @@ func Keys() []string {
 			case isScalar(ft):
 				keys = append(keys, key)
 			case ft.Kind() == reflect.Struct:
-				walk(key, ft)
+				visit(key, ft)
 			case ft.Kind() == reflect.Pointer:
-				walk(key, ft.Elem())
+				visit(key, ft.Elem())
 			case ft.Kind() == reflect.Slice && ft.Elem() == reflect.TypeFor[Listener]():
-				walk(key+"[]", ft.Elem())
+				visit(key+"[]", ft.Elem())
 			case ft.Kind() == reflect.Slice && ft.Elem() == reflect.TypeFor[NamedCluster]():
 				keys = append(keys, key+"[].name")
 			default:
@@ -401,7 +400,7 @@ func Keys() []string {
 			}
 		}
 	}
-	walk("", reflect.TypeFor[Config]())
+	visit("", reflect.TypeFor[Config]())
 	return keys
 }
 

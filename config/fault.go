@@ -5,8 +5,8 @@ package config
 
 import "tiergate/internal/strictyaml"
 
-// Fault is one thing wrong in a configuration file.
+// Fault is one error in a configuration file.
 type Fault = strictyaml.Fault
 
-// Error is every fault of one file, sorted by place; at least one.
+// Error is every fault of one file, sorted by position; at least one.
 type Error = strictyaml.Error

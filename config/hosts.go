@@ -40,20 +40,22 @@ func (hosts Hosts) Lookup(name string) []netip.Addr {
 // IPAddress is an IP literal, without brackets if it is IPv6.
 type IPAddress netip.Addr
 
-const wantIPAddress = `an IP address, such as "10.0.0.10" or "2001:db8::10"`
+const wantIPAddress = `an IP address, e.g. "10.0.0.10" or "2001:db8::10"`
+
+func (*IPAddress) kind() string { return "IP address" }
 
 func (*IPAddress) wanted() string { return wantIPAddress }
 
-// String returns the address as it may stand in a file.
+// String returns the address as a file can give it.
 func (a IPAddress) String() string { return netip.Addr(a).String() }
 
 func (a *IPAddress) parse(text string) error {
 	addr, err := netip.ParseAddr(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("is no IP address; wanted %s: names and ports stay those that brokers advertise", wantIPAddress)
+		return fmt.Errorf("want %s, without a port", wantIPAddress)
 	case isWildcard(text):
-		return fmt.Errorf("is a wildcard, which nobody can connect to; wanted %s", wantIPAddress)
+		return fmt.Errorf("nobody can connect to a wildcard; want %s", wantIPAddress)
 	}
 	*a = IPAddress(addr)
 	return nil
@@ -63,7 +65,7 @@ func (a *IPAddress) parse(text string) error {
 func (d *decoder) hosts(path string, n ast.Node, into *Hosts) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) == 0 {
-		d.Fault(path, "%s; wanted %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
+		d.Fault(path, "%s: want %s", describe(path, n), wantedOf(reflect.ValueOf(into).Elem()))
 		return
 	}
 	for _, e := range d.Entries(path, m, hostPath) {
@@ -81,20 +83,20 @@ func (d *decoder) hosts(path string, n ast.Node, into *Hosts) {
 	}
 }
 
-// hostName refuses a name that no broker can be told by, or that an earlier entry has.
-func (d *decoder) hostName(path, name string, before Hosts) {
+// hostName rejects an invalid host name, and a duplicate.
+func (d *decoder) hostName(path, name string, earlier Hosts) {
 	key := hostPath(path, name)
 	if _, err := netip.ParseAddr(name); err == nil {
-		d.Fault(key, "%q is no name but an address, which is dialed as it is; wanted a host name", name)
+		d.Fault(key, "invalid host name %q: found an IP address, which needs no entry; want a host name, e.g. kafka-0.internal", name)
 		return
 	}
 	if err := checkHost(name); err != nil {
-		d.Fault(key, "%q %v; wanted a host name without a port, such as kafka-0.internal", name, err)
+		d.Fault(key, "invalid host name %q: %v; want a host name without a port, e.g. kafka-0.internal", name, err)
 		return
 	}
-	for _, h := range before {
+	for _, h := range earlier {
 		if hostKey(h.Name) == hostKey(name) {
-			d.Fault(key, "%q is the same name as %q; keep one of them, with a list of addresses", name, h.Name)
+			d.Fault(key, "duplicate host name %q, already given as %q: want one entry with a list of addresses", name, h.Name)
 			return
 		}
 	}

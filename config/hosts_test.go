@@ -45,17 +45,17 @@ func TestHostsFaults(t *testing.T) {
 			t.Errorf("hosts: %s\ngot:\n%s\nwant:\n%s", hosts, got, strings.Join(want, "\n"))
 		}
 	}
-	f(`{}`, `f:2:10: upstream.hosts: is an empty mapping; wanted a mapping of host name to IP address, such as {kafka-0.internal: "10.0.0.10"}, or to a list of them`)
-	f(`{kafka-0: kafka-1}`, `f:2:20: upstream.hosts["kafka-0"]: "kafka-1" is no IP address; wanted an IP address, such as "10.0.0.10" or "2001:db8::10": names and ports stay those that brokers advertise`)
-	f(`{kafka-0: "0.0.0.0"}`, `f:2:20: upstream.hosts["kafka-0"]: "0.0.0.0" is a wildcard, which nobody can connect to; wanted an IP address, such as "10.0.0.10" or "2001:db8::10"`)
-	f(`{kafka-0: []}`, `f:2:20: upstream.hosts["kafka-0"]: is a list; wanted an IP address, such as "10.0.0.10" or "2001:db8::10"`)
-	f(`{kafka-0: [10.0.0.1, x]}`, `f:2:31: upstream.hosts["kafka-0"][1]: "x" is no IP address; wanted an IP address, such as "10.0.0.10" or "2001:db8::10": names and ports stay those that brokers advertise`)
-	f(`{"10.0.0.1": 10.0.0.2}`, `f:2:11: upstream.hosts["10.0.0.1"]: "10.0.0.1" is no name but an address, which is dialed as it is; wanted a host name`)
-	f(`{"kafka-0:9092": 10.0.0.2}`, `f:2:11: upstream.hosts["kafka-0:9092"]: "kafka-0:9092" has the host "kafka-0:9092", which is no IPv6 literal; wanted a host name without a port, such as kafka-0.internal`)
-	f(`{kafka-0: 10.0.0.1, KAFKA-0.: 10.0.0.2}`, `f:2:30: upstream.hosts["KAFKA-0."]: "KAFKA-0." is the same name as "kafka-0"; keep one of them, with a list of addresses`)
+	f(`{}`, `f:2:10: upstream.hosts: invalid value (an empty mapping): want a mapping of host name to IP address, e.g. {kafka-0.internal: "10.0.0.10"}, or to a list of them`)
+	f(`{kafka-0: kafka-1}`, `f:2:20: upstream.hosts["kafka-0"]: invalid IP address "kafka-1": want an IP address, e.g. "10.0.0.10" or "2001:db8::10", without a port`)
+	f(`{kafka-0: "0.0.0.0"}`, `f:2:20: upstream.hosts["kafka-0"]: invalid IP address "0.0.0.0": nobody can connect to a wildcard; want an IP address, e.g. "10.0.0.10" or "2001:db8::10"`)
+	f(`{kafka-0: []}`, `f:2:20: upstream.hosts["kafka-0"]: invalid value (a list): want an IP address, e.g. "10.0.0.10" or "2001:db8::10"`)
+	f(`{kafka-0: [10.0.0.1, x]}`, `f:2:31: upstream.hosts["kafka-0"][1]: invalid IP address "x": want an IP address, e.g. "10.0.0.10" or "2001:db8::10", without a port`)
+	f(`{"10.0.0.1": 10.0.0.2}`, `f:2:11: upstream.hosts["10.0.0.1"]: invalid host name "10.0.0.1": found an IP address, which needs no entry; want a host name, e.g. kafka-0.internal`)
+	f(`{"kafka-0:9092": 10.0.0.2}`, `f:2:11: upstream.hosts["kafka-0:9092"]: invalid host name "kafka-0:9092": host "kafka-0:9092" is not an IPv6 address; want a host name without a port, e.g. kafka-0.internal`)
+	f(`{kafka-0: 10.0.0.1, KAFKA-0.: 10.0.0.2}`, `f:2:30: upstream.hosts["KAFKA-0."]: duplicate host name "KAFKA-0.", already given as "kafka-0": want one entry with a list of addresses`)
 	// The bootstrap server of this file would be tiergate itself.
 	got := fmt.Sprint(Parse("f", []byte(strings.Replace(hostsFile(`{kafka-0.internal: "127.0.0.1"}`), "9092", "9203", 1))))
-	want := `f:3:23: upstream.bootstrap_servers[0]: "127.0.0.1:9203" is where listeners[0].nodes listens (line 5): tiergate would connect to itself; wanted the address of a broker`
+	want := `f:3:23: upstream.bootstrap_servers[0]: invalid broker address "127.0.0.1:9203": tiergate itself listens there (listeners[0].nodes, line 5); want the address of a broker`
 	if !strings.HasSuffix(got, want) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

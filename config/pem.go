@@ -17,10 +17,10 @@ import (
 	"syscall"
 )
 
-// FileFault is what is wrong with a file that the configuration names.
+// FileFault is an error in a file that the configuration names.
 type FileFault struct {
 	File File
-	// Problem goes on after the name: "cannot be read: ...".
+	// Problem follows the name: "cannot be read: ...".
 	Problem string
 }
 
@@ -30,9 +30,9 @@ func (e *FileFault) Error() string { return fmt.Sprintf("%q %s", e.File, e.Probl
 // maxFileBytes bounds a file of certificates: the system's own bundles have 250 KB.
 const maxFileBytes = 16 << 20
 
-// ReadFile reads a file that the configuration names, without the byte order mark that it may
-// begin with. The error is a *FileFault. Anything but a file is refused: opening or reading
-// a FIFO would wait for whoever writes to it. Safe for any goroutine.
+// ReadFile reads a file that the configuration names. It removes a byte order mark. The error
+// is a *FileFault. Anything but a regular file is rejected: opening or reading a FIFO would
+// wait for its writer. Safe for any goroutine.
 func ReadFile(name File) ([]byte, error) {
 	text, err := readRegular(string(name))
 	if err != nil {
@@ -60,13 +60,13 @@ func readRegular(name string) ([]byte, error) {
 	case stat.IsDir():
 		return nil, errors.New("is a directory")
 	case !stat.Mode().IsRegular():
-		return nil, errors.New("is a pipe, a socket or a device; wanted a file")
+		return nil, errors.New("is a pipe, a socket or a device; want a regular file")
 	}
 	return io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 }
 
-// ReadKeyPair reads a certificate, with what comes behind it, and its key. The errors are
-// *FileFault. It may be called at any time by any goroutine: files change.
+// ReadKeyPair reads a certificate, with its intermediates, and its key. The errors are
+// *FileFault. Safe for any goroutine.
 func ReadKeyPair(certFile, keyFile File) (tls.Certificate, error) {
 	certs, err := ReadFile(certFile)
 	if err != nil {
@@ -87,18 +87,18 @@ func ReadKeyPair(certFile, keyFile File) (tls.Certificate, error) {
 	case err == nil:
 		return pair, nil
 	case strings.Contains(err.Error(), "does not match"):
-		return tls.Certificate{}, &FileFault{keyFile, fmt.Sprintf("is not the key of the certificate in %q", certFile)}
+		return tls.Certificate{}, &FileFault{keyFile, fmt.Sprintf("is not the key of the certificate in %q; want the matching key", certFile)}
 	default:
-		return tls.Certificate{}, &FileFault{keyFile, "has a key that cannot be used: " + strings.TrimPrefix(err.Error(), "tls: ")}
+		return tls.Certificate{}, &FileFault{keyFile, "contains an invalid key: " + strings.TrimPrefix(err.Error(), "tls: ")}
 	}
 }
 
-// keyProblem says why a file cannot be a key, or nothing.
+// keyProblem returns why a file cannot be a key, or "".
 func keyProblem(text []byte) string {
 	var kinds []string
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
-			return "has a key with a passphrase; wanted one without (openssl pkey -in OLD -out NEW)"
+			return "contains a key with a passphrase; want one without (openssl pkey -in OLD -out NEW)"
 		}
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
 			return ""
@@ -106,13 +106,13 @@ func keyProblem(text []byte) string {
 		kinds = append(kinds, block.Type)
 	}
 	if len(kinds) == 0 {
-		return "is no PEM file; wanted one that begins with -----BEGIN PRIVATE KEY-----"
+		return "is not a PEM file; want one that begins with -----BEGIN PRIVATE KEY-----"
 	}
-	return fmt.Sprintf("has no key but only %s; wanted a block PRIVATE KEY", strings.Join(kinds, ", "))
+	return fmt.Sprintf("contains only %s; want a PRIVATE KEY block", strings.Join(kinds, ", "))
 }
 
-// ReadCAs reads the certificates of authorities. The errors are *FileFault. It may be
-// called at any time by any goroutine.
+// ReadCAs reads the certificates of authorities. The errors are *FileFault. Safe for any
+// goroutine.
 func ReadCAs(file File) (*x509.CertPool, []*x509.Certificate, error) {
 	text, err := ReadFile(file)
 	if err != nil {
@@ -129,7 +129,7 @@ func ReadCAs(file File) (*x509.CertPool, []*x509.Certificate, error) {
 	return pool, list, nil
 }
 
-// certificates returns those of a PEM file, at least one.
+// certificates returns the certificates of a PEM file, at least one.
 func certificates(file File, text []byte) ([]*x509.Certificate, error) {
 	var list []*x509.Certificate
 	var kinds []string
@@ -140,7 +140,7 @@ func certificates(file File, text []byte) ([]*x509.Certificate, error) {
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, &FileFault{file, fmt.Sprintf("has a certificate, number %d, that cannot be read: %s",
+			return nil, &FileFault{file, fmt.Sprintf("contains an invalid certificate, number %d: %s",
 				len(list)+1, strings.TrimPrefix(err.Error(), "x509: "))}
 		}
 		list = append(list, c)
@@ -149,10 +149,10 @@ func certificates(file File, text []byte) ([]*x509.Certificate, error) {
 	case len(list) > 0:
 		return list, nil
 	case len(kinds) > 0:
-		return nil, &FileFault{file, fmt.Sprintf("has no certificate but only %s; wanted a block CERTIFICATE", strings.Join(kinds, ", "))}
+		return nil, &FileFault{file, fmt.Sprintf("contains only %s; want a CERTIFICATE block", strings.Join(kinds, ", "))}
 	case bytes.HasPrefix(text, []byte{0x30}):
-		return nil, &FileFault{file, "is a binary file (DER or PKCS #12); wanted PEM, which begins with -----BEGIN CERTIFICATE-----"}
+		return nil, &FileFault{file, "is a binary file (DER or PKCS #12); want PEM, which begins with -----BEGIN CERTIFICATE-----"}
 	default:
-		return nil, &FileFault{file, "is no PEM file; wanted one that begins with -----BEGIN CERTIFICATE-----"}
+		return nil, &FileFault{file, "is not a PEM file; want one that begins with -----BEGIN CERTIFICATE-----"}
 	}
 }

@@ -12,36 +12,36 @@ import (
 	"strings"
 )
 
-// ListenerTLS says how clients speak TLS to a listener.
+// ListenerTLS is the TLS configuration for the clients of a listener.
 type ListenerTLS struct {
-	// CertFile has the certificate that clients are shown, its intermediates behind it,
-	// and KeyFile its key; both PEM.
+	// CertFile contains the certificate, followed by its intermediates, and KeyFile its
+	// private key; both PEM.
 	CertFile File `yaml:"cert_file"`
 	KeyFile  File `yaml:"key_file"`
-	// ClientCAFile has the authorities of clients' certificates, PEM.
+	// ClientCAFile contains the authorities of client certificates, PEM.
 	ClientCAFile File `yaml:"client_ca_file"`
-	// ClientAuth says whether clients need a certificate. Parse fills in what follows
-	// from ClientCAFile.
+	// ClientAuth says whether clients need a certificate. Parse fills in the default, which
+	// depends on ClientCAFile.
 	ClientAuth ClientAuth `yaml:"client_auth"`
-	// MinVersion is the oldest version that is spoken.
+	// MinVersion is the oldest accepted version.
 	MinVersion TLSVersion `yaml:"min_version"`
 }
 
 func (t *ListenerTLS) setDefaults() { t.MinVersion = TLSVersion12 }
 
-// UpstreamTLS says how TLS is spoken to brokers.
+// UpstreamTLS is the TLS configuration for connections to brokers.
 type UpstreamTLS struct {
-	// CAFile has the authorities of brokers' certificates, PEM; empty: the system's.
+	// CAFile contains the authorities of broker certificates, PEM; empty: the system's.
 	CAFile File `yaml:"ca_file"`
-	// CertFile and KeyFile are what brokers are shown; empty: nothing.
+	// CertFile and KeyFile are the client certificate and its key; empty: none.
 	CertFile File `yaml:"cert_file"`
 	KeyFile  File `yaml:"key_file"`
 	// ServerName is the name that every broker's certificate must have; empty: the host
 	// that was dialed.
 	ServerName Host `yaml:"server_name"`
-	// InsecureSkipVerify takes every certificate.
+	// InsecureSkipVerify accepts every certificate.
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
-	// MinVersion is the oldest version that is spoken.
+	// MinVersion is the oldest accepted version.
 	MinVersion TLSVersion `yaml:"min_version"`
 }
 
@@ -51,23 +51,23 @@ func (t *UpstreamTLS) setDefaults() { t.MinVersion = TLSVersion12 }
 type SASL struct {
 	Mechanism SASLMechanism `yaml:"mechanism"`
 	Username  Text          `yaml:"username"`
-	// PasswordFile or PasswordEnv, an environment variable, holds the password; one of
+	// PasswordFile or PasswordEnv, an environment variable, contains the password. One of
 	// them is set.
 	PasswordFile File    `yaml:"password_file"`
 	PasswordEnv  EnvName `yaml:"password_env"`
 }
 
-// Password reads the password anew, so that one that was changed is used from the next
-// authentication on. A line end after it is not part of it. Its errors do not quote
-// PasswordEnv, which may be the password itself by mistake. Safe for any goroutine.
+// Password reads the password at each call, so that a changed one is used from the next
+// authentication on. It removes one line end at the end. Its errors do not quote
+// PasswordEnv, which can be the password itself by mistake. Safe for any goroutine.
 func (s *SASL) Password() (string, error) {
 	if s.PasswordEnv != "" {
 		password, ok := os.LookupEnv(string(s.PasswordEnv))
 		switch {
 		case !ok:
-			return "", errors.New("password_env names no variable of the environment")
+			return "", errors.New("the environment variable that password_env names is not set")
 		case password == "":
-			return "", errors.New("password_env names a variable that is empty")
+			return "", errors.New("the environment variable that password_env names is empty")
 		}
 		return password, nil
 	}
@@ -82,18 +82,20 @@ func (s *SASL) Password() (string, error) {
 	return string(text), nil
 }
 
-// File is the name of a file; Parse makes it one that does not hang on the working
-// directory more than that of the configuration does.
+// File is the name of a file. Parse resolves a relative one from the folder of the
+// configuration.
 type File string
+
+func (*File) kind() string { return "file name" }
 
 func (*File) wanted() string { return wantFile }
 
 func (f *File) parse(text string) error {
 	if strings.ContainsAny(text, "\n\r") || strings.Contains(text, "-----BEGIN") {
-		return unquotable("is the content of a file; wanted " + wantFile)
+		return unquotable("found the content of a file; want " + wantFile)
 	}
 	if text == "" || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("is no name of a file; wanted %s", wantFile)
+		return fmt.Errorf("want %s", wantFile)
 	}
 	*f = File(text)
 	return nil
@@ -102,11 +104,13 @@ func (f *File) parse(text string) error {
 // Text is any text that is not empty.
 type Text string
 
+func (*Text) kind() string { return "text" }
+
 func (*Text) wanted() string { return wantText }
 
 func (t *Text) parse(text string) error {
 	if text == "" {
-		return fmt.Errorf("is empty; wanted %s", wantText)
+		return fmt.Errorf("want %s", wantText)
 	}
 	*t = Text(text)
 	return nil
@@ -115,14 +119,16 @@ func (t *Text) parse(text string) error {
 // EnvName is the name of an environment variable.
 type EnvName string
 
+func (*EnvName) kind() string { return "environment variable name" }
+
 func (*EnvName) wanted() string { return wantEnv }
 
-// envName is what systemd and Kubernetes take for one.
+// envName is the form that systemd and Kubernetes accept.
 var envName = regexp.MustCompile(`^[A-Za-z_.-][A-Za-z0-9_.-]*$`)
 
 func (n *EnvName) parse(text string) error {
 	if !envName.MatchString(text) {
-		return fmt.Errorf("does not look like the name of an environment variable; wanted %s", wantEnv)
+		return fmt.Errorf("want %s", wantEnv)
 	}
 	*n = EnvName(text)
 	return nil
@@ -132,13 +138,15 @@ func (n *EnvName) parse(text string) error {
 type ClientAuth string
 
 const (
-	// ClientAuthNone asks for no certificate.
+	// ClientAuthNone requests no certificate.
 	ClientAuthNone ClientAuth = "none"
-	// ClientAuthRequest asks for one; a client may have none, but not a wrong one.
+	// ClientAuthRequest requests one. A client can have none, but not an invalid one.
 	ClientAuthRequest ClientAuth = "request"
-	// ClientAuthRequire refuses clients without one.
+	// ClientAuthRequire rejects clients without one.
 	ClientAuthRequire ClientAuth = "require"
 )
+
+func (*ClientAuth) kind() string { return "value" }
 
 func (*ClientAuth) wanted() string { return "none, request or require" }
 
@@ -149,11 +157,13 @@ func (a *ClientAuth) parse(text string) error {
 // TLSVersion is a version of TLS.
 type TLSVersion string
 
-// The versions that are spoken: those before 1.2 are broken (RFC 8996).
+// The supported versions. Those before 1.2 are deprecated (RFC 8996).
 const (
 	TLSVersion12 TLSVersion = "1.2"
 	TLSVersion13 TLSVersion = "1.3"
 )
+
+func (*TLSVersion) kind() string { return "value" }
 
 func (*TLSVersion) wanted() string { return `"1.2" or "1.3"` }
 
@@ -161,7 +171,7 @@ func (v *TLSVersion) parse(text string) error {
 	return parseOneOf(v, text, TLSVersion12, TLSVersion13)
 }
 
-// SASLMechanism is a mechanism of the service client.
+// SASLMechanism is a SASL mechanism of the service client.
 type SASLMechanism string
 
 // The mechanisms that need a name and a password only.
@@ -170,6 +180,8 @@ const (
 	SASLScramSHA256 SASLMechanism = "SCRAM-SHA-256"
 	SASLScramSHA512 SASLMechanism = "SCRAM-SHA-512"
 )
+
+func (*SASLMechanism) kind() string { return "value" }
 
 func (*SASLMechanism) wanted() string { return "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" }
 
@@ -181,13 +193,15 @@ func (m *SASLMechanism) parse(text string) error {
 type ProxyProtocol string
 
 const (
-	// ProxyProtocolOff: they do not.
+	// ProxyProtocolOff parses no header.
 	ProxyProtocolOff ProxyProtocol = "off"
-	// ProxyProtocolOptional reads one where there is one.
+	// ProxyProtocolOptional parses a header if there is one.
 	ProxyProtocolOptional ProxyProtocol = "optional"
-	// ProxyProtocolRequired refuses connections without.
+	// ProxyProtocolRequired rejects connections without one.
 	ProxyProtocolRequired ProxyProtocol = "required"
 )
+
+func (*ProxyProtocol) kind() string { return "value" }
 
 func (*ProxyProtocol) wanted() string { return "off, optional or required" }
 
@@ -206,6 +220,8 @@ const (
 	// SendProxyProtocolV2 sends the binary form.
 	SendProxyProtocolV2 SendProxyProtocol = "v2"
 )
+
+func (*SendProxyProtocol) kind() string { return "value" }
 
 func (*SendProxyProtocol) wanted() string { return "off, v1 or v2" }
 

@@ -135,77 +135,77 @@ func TestSecurityFaults(t *testing.T) {
 			t.Errorf("%s\ngot:\n%s\nwant:\n%s", yaml, got, strings.Join(want, "\n"))
 		}
 	}
-	const certWanted = "wanted a PEM file with the certificate, its intermediates behind it"
-	const keyWanted = "wanted a PEM file with the key of the certificate, without a passphrase"
+	const certWanted = "want a PEM file with the certificate, followed by its intermediates"
+	const keyWanted = "want a PEM file with the private key of the certificate, without a passphrase"
 
 	listener := func(block string, want ...string) { t.Helper(); check(secured("", "    tls: "+block+"\n"), want...) }
 	keys := "a mapping with the keys cert_file, key_file, client_ca_file, client_auth, min_version"
-	listener("", "f:6:10: listeners[0].tls: has no keys; wanted "+keys+", {} for one with all defaults, or leave the key out")
-	listener("true", "f:6:10: listeners[0].tls: true is a truth value; wanted "+keys)
-	listener("{}", "f:6:10: listeners[0].tls.cert_file: is missing; "+certWanted, "f:6:10: listeners[0].tls.key_file: is missing; "+keyWanted)
-	listener("{cert_file: a.pem}", "f:6:10: listeners[0].tls.key_file: is missing; "+keyWanted)
+	listener("", "f:6:10: listeners[0].tls: missing keys: want "+keys+", {} for all defaults, or remove the key")
+	listener("true", "f:6:10: listeners[0].tls: invalid value true (a boolean): want "+keys)
+	listener("{}", "f:6:10: listeners[0].tls.cert_file: missing: "+certWanted, "f:6:10: listeners[0].tls.key_file: missing: "+keyWanted)
+	listener("{cert_file: a.pem}", "f:6:10: listeners[0].tls.key_file: missing: "+keyWanted)
 	listener("{cert_file: a.pem, key_file: none.key}", `f:6:39: listeners[0].tls.key_file: "none.key" cannot be read: no such file or directory`)
 	listener("{cert_file: none.pem, key_file: a.key}", `f:6:22: listeners[0].tls.cert_file: "none.pem" cannot be read: no such file or directory`)
 	listener("{cert_file: ., key_file: a.key}", `f:6:22: listeners[0].tls.cert_file: "`+dir+`" cannot be read: is a directory`)
-	listener("{cert_file: a.pem, key_file: b.key}", `f:6:39: listeners[0].tls.key_file: "b.key" is not the key of the certificate in "a.pem"`)
-	listener("{cert_file: a.pem, key_file: rsa.key}", `f:6:39: listeners[0].tls.key_file: "rsa.key" is not the key of the certificate in "a.pem"`)
+	listener("{cert_file: a.pem, key_file: b.key}", `f:6:39: listeners[0].tls.key_file: "b.key" is not the key of the certificate in "a.pem"; want the matching key`)
+	listener("{cert_file: a.pem, key_file: rsa.key}", `f:6:39: listeners[0].tls.key_file: "rsa.key" is not the key of the certificate in "a.pem"; want the matching key`)
 	listener("{cert_file: a.key, key_file: a.pem}",
-		`f:6:22: listeners[0].tls.cert_file: "a.key" has no certificate but only PRIVATE KEY; wanted a block CERTIFICATE`)
+		`f:6:22: listeners[0].tls.cert_file: "a.key" contains only PRIVATE KEY; want a CERTIFICATE block`)
 	listener("{cert_file: a.pem, key_file: a.pem}",
-		`f:6:22: listeners[0].tls.cert_file: "a.pem" has no key but only CERTIFICATE; wanted a block PRIVATE KEY`)
-	listener("{cert_file: a.pem, key_file: locked.key}", `f:6:39: listeners[0].tls.key_file: "locked.key" has a key with a passphrase; `+
-		`wanted one without (openssl pkey -in OLD -out NEW)`)
+		`f:6:22: listeners[0].tls.cert_file: "a.pem" contains only CERTIFICATE; want a PRIVATE KEY block`)
+	listener("{cert_file: a.pem, key_file: locked.key}", `f:6:39: listeners[0].tls.key_file: "locked.key" contains a key with a passphrase; `+
+		`want one without (openssl pkey -in OLD -out NEW)`)
 	listener("{cert_file: a.pem, key_file: odd.key}",
-		`f:6:39: listeners[0].tls.key_file: "odd.key" has a key that cannot be used: failed to parse private key`)
+		`f:6:39: listeners[0].tls.key_file: "odd.key" contains an invalid key: failed to parse private key`)
 	listener("{cert_file: a.pem, key_file: text}",
-		`f:6:39: listeners[0].tls.key_file: "text" is no PEM file; wanted one that begins with -----BEGIN PRIVATE KEY-----`)
+		`f:6:39: listeners[0].tls.key_file: "text" is not a PEM file; want one that begins with -----BEGIN PRIVATE KEY-----`)
 	listener("{cert_file: der, key_file: a.key}", `f:6:22: listeners[0].tls.cert_file: "der" is a binary file (DER or PKCS #12); `+
-		`wanted PEM, which begins with -----BEGIN CERTIFICATE-----`)
+		`want PEM, which begins with -----BEGIN CERTIFICATE-----`)
 	listener("{cert_file: torn.pem, key_file: a.key}",
-		`f:6:22: listeners[0].tls.cert_file: "torn.pem" has a certificate, number 1, that cannot be read: malformed certificate`)
+		`f:6:22: listeners[0].tls.cert_file: "torn.pem" contains an invalid certificate, number 1: malformed certificate`)
 	listener("{cert_file: a.pem, key_file: a.key, client_ca_file: empty}",
-		`f:6:62: listeners[0].tls.client_ca_file: "empty" is no PEM file; wanted one that begins with -----BEGIN CERTIFICATE-----`)
+		`f:6:62: listeners[0].tls.client_ca_file: "empty" is not a PEM file; want one that begins with -----BEGIN CERTIFICATE-----`)
 	listener("{cert_file: a.pem, key_file: a.key, client_auth: require}",
-		`f:6:59: listeners[0].tls.client_auth: "require" needs client_ca_file, the authorities that clients' certificates are checked with`)
+		`f:6:59: listeners[0].tls.client_auth: missing client_ca_file: "require" needs the authorities that issue client certificates`)
 	listener("{cert_file: a.pem, key_file: a.key, client_ca_file: ca.pem, client_auth: none}",
-		`f:6:62: listeners[0].tls.client_ca_file: is of no use with client_auth: none; remove one of them`)
+		`f:6:62: listeners[0].tls.client_ca_file: has no effect with client_auth none: remove one of them`)
 	listener("{cert_file: a.pem, key_file: a.key, client_auth: required, min_version: 1.1}",
-		`f:6:59: listeners[0].tls.client_auth: "required" is not known; wanted none, request or require`,
-		`f:6:82: listeners[0].tls.min_version: "1.1" is not known; wanted "1.2" or "1.3"`)
-	listener("{cert: a.pem, key_file: a.key}", "f:6:10: listeners[0].tls.cert_file: is missing; "+certWanted,
-		`f:6:11: listeners[0].tls.cert: is not known; wanted one of cert_file, key_file, client_ca_file, client_auth, min_version`)
-	check(secured("", "    proxy_protocol: true\n"), `f:6:21: listeners[0].proxy_protocol: true is a truth value; wanted off, optional or required`)
+		`f:6:59: listeners[0].tls.client_auth: invalid value "required": want none, request or require`,
+		`f:6:82: listeners[0].tls.min_version: invalid value "1.1": want "1.2" or "1.3"`)
+	listener("{cert: a.pem, key_file: a.key}", "f:6:10: listeners[0].tls.cert_file: missing: "+certWanted,
+		`f:6:11: listeners[0].tls.cert: unknown key: want one of cert_file, key_file, client_ca_file, client_auth, min_version`)
+	check(secured("", "    proxy_protocol: true\n"), `f:6:21: listeners[0].proxy_protocol: invalid value true (a boolean): want off, optional or required`)
 
-	const envWanted = "wanted the name of an environment variable, such as KAFKA_PASSWORD, and not the password itself"
-	const fileWanted = "wanted the name of a file that has the password, and not the password itself"
+	const envWanted = "want the name of an environment variable, e.g. KAFKA_PASSWORD, not the password itself"
+	const fileWanted = "want the name of a file that contains the password, not the password itself"
 	upstream := func(block string, want ...string) { t.Helper(); check(secured("  "+block+"\n", ""), want...) }
-	upstream("tls:", "f:3:7: upstream.tls: has no keys; wanted a mapping with the keys ca_file, cert_file, key_file, server_name, "+
-		"insecure_skip_verify, min_version, {} for one with all defaults, or leave the key out")
+	upstream("tls:", "f:3:7: upstream.tls: missing keys: want a mapping with the keys ca_file, cert_file, key_file, server_name, "+
+		"insecure_skip_verify, min_version, {} for all defaults, or remove the key")
 	upstream("tls: {ca_file: none.pem}", `f:3:18: upstream.tls.ca_file: "none.pem" cannot be read: no such file or directory`)
-	upstream("tls: {cert_file: a.pem}", "f:3:8: upstream.tls.key_file: is missing beside cert_file; "+keyWanted)
-	upstream("tls: {key_file: a.key}", "f:3:8: upstream.tls.cert_file: is missing beside key_file; "+certWanted)
-	upstream("tls: {cert_file: a.pem, key_file: b.key}", `f:3:37: upstream.tls.key_file: "b.key" is not the key of the certificate in "a.pem"`)
-	upstream("tls: {insecure_skip_verify: yes}", `f:3:31: upstream.tls.insecure_skip_verify: "yes" is text; wanted true or false`)
+	upstream("tls: {cert_file: a.pem}", "f:3:8: upstream.tls.key_file: missing next to cert_file: "+keyWanted)
+	upstream("tls: {key_file: a.key}", "f:3:8: upstream.tls.cert_file: missing next to key_file: "+certWanted)
+	upstream("tls: {cert_file: a.pem, key_file: b.key}", `f:3:37: upstream.tls.key_file: "b.key" is not the key of the certificate in "a.pem"; want the matching key`)
+	upstream("tls: {insecure_skip_verify: yes}", `f:3:31: upstream.tls.insecure_skip_verify: invalid value "yes" (text): want true or false`)
 	upstream("tls: {insecure_skip_verify: true, ca_file: ca.pem, server_name: \"*\"}",
-		`f:3:46: upstream.tls.ca_file: is of no use with insecure_skip_verify: true, which takes every certificate; remove one of them`,
-		`f:3:67: upstream.tls.server_name: "*" is a wildcard; wanted the name in the brokers' certificates`)
-	upstream("send_proxy_protocol: v3", `f:3:24: upstream.send_proxy_protocol: "v3" is not known; wanted off, v1 or v2`)
-	upstream("sasl: {}", "f:3:9: upstream.sasl.mechanism: is missing; wanted PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
-		"f:3:9: upstream.sasl.username: is missing; wanted text; a number needs quotes",
-		"f:3:9: upstream.sasl: has no password; wanted password_file, or password_env with the name of an environment variable")
+		`f:3:46: upstream.tls.ca_file: has no effect with insecure_skip_verify, which accepts every certificate: remove one of them`,
+		`f:3:67: upstream.tls.server_name: invalid host "*": want the name in the certificates of the brokers`)
+	upstream("send_proxy_protocol: v3", `f:3:24: upstream.send_proxy_protocol: invalid value "v3": want off, v1 or v2`)
+	upstream("sasl: {}", "f:3:9: upstream.sasl.mechanism: missing: want PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+		"f:3:9: upstream.sasl.username: missing: want text that is not empty (quote a number)",
+		"f:3:9: upstream.sasl: missing password: want password_file, or password_env with the name of an environment variable")
 	upstream("sasl: {mechanism: GSSAPI, username: 7, password_file: newline}",
-		`f:3:21: upstream.sasl.mechanism: "GSSAPI" is not known; wanted PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512`,
-		"f:3:39: upstream.sasl.username: 7 is a number; wanted text; a number needs quotes",
-		"f:3:57: upstream.sasl.password_file: names a file that is empty; "+fileWanted)
+		`f:3:21: upstream.sasl.mechanism: invalid value "GSSAPI": want PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512`,
+		"f:3:39: upstream.sasl.username: invalid value 7 (a number): want text that is not empty (quote a number)",
+		"f:3:57: upstream.sasl.password_file: the file is empty: "+fileWanted)
 	upstream("sasl: {mechanism: PLAIN, username: u, password_env: TIERGATE_TEST_NONE}",
-		"f:3:55: upstream.sasl.password_env: password_env names no variable of the environment; "+envWanted)
+		"f:3:55: upstream.sasl.password_env: the environment variable that password_env names is not set: "+envWanted)
 	upstream("sasl: {mechanism: PLAIN, username: u, password_env: TIERGATE_TEST_PASSWORD}",
-		"f:3:55: upstream.sasl.password_env: password_env names a variable that is empty; "+envWanted)
+		"f:3:55: upstream.sasl.password_env: the environment variable that password_env names is empty: "+envWanted)
 	upstream("sasl: {mechanism: PLAIN, username: u, password_file: password, password_env: TIERGATE_TEST_PASSWORD}",
-		`f:3:80: upstream.sasl.password_env: stands beside password_file; wanted one of them`)
+		`f:3:80: upstream.sasl.password_env: conflicts with password_file: remove one of them`)
 	upstream("sasl: {mechanism: PLAIN, username: u, password: secret}",
-		"f:3:9: upstream.sasl: has no password; wanted password_file, or password_env with the name of an environment variable",
-		`f:3:41: upstream.sasl.password: is not known; wanted one of mechanism, username, password_file, password_env`)
+		"f:3:9: upstream.sasl: missing password: want password_file, or password_env with the name of an environment variable",
+		`f:3:41: upstream.sasl.password: unknown key: want one of mechanism, username, password_file, password_env`)
 }
 
 // A password is read each time, without the end of the line behind it.
@@ -282,7 +282,7 @@ func TestFilesThatAreNoFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
-	f("/fifo", "is a pipe, a socket or a device; wanted a file")
+	f("/fifo", "is a pipe, a socket or a device; want a regular file")
 	f("", "is a directory")
 	f("/none", "no such file or directory")
 }

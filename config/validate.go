@@ -13,7 +13,7 @@ import (
 	"tiergate/internal/strictyaml"
 )
 
-// validate checks what single values cannot show. It skips values that were reported
+// validate checks rules that concern several values. It skips values that are reported
 // already.
 func (d *decoder) validate(c *Config) {
 	d.alternative(c)
@@ -33,13 +33,13 @@ func (d *decoder) validate(c *Config) {
 	d.limits(c.Limits)
 }
 
-// located is a cluster and where it stands: the empty path is the top of the file.
+// located is a cluster and its path, which is empty for the top level of the file.
 type located struct {
 	path string
 	NamedCluster
 }
 
-// clusters returns those that the file means, as far as it can be told.
+// clusters returns the clusters of the file, without those that are invalid.
 func (d *decoder) clusters(c *Config) []located {
 	if !d.present("clusters") {
 		return []located{{NamedCluster: NamedCluster{Cluster: c.Cluster}}}
@@ -53,25 +53,25 @@ func (d *decoder) clusters(c *Config) []located {
 	return all
 }
 
-// alternative refuses clusters beside the keys of a single one.
+// alternative rejects clusters together with the keys of a single cluster.
 func (d *decoder) alternative(c *Config) {
 	if !d.present("clusters") {
 		return
 	}
 	for _, f := range strictyaml.FieldsOf(reflect.TypeFor[Cluster]()) {
 		if d.Given(f.Key) {
-			d.Fault(f.Key, "stands beside clusters (line %d); move it into one of them, or do without clusters", d.Places["clusters"].Line)
+			d.Fault(f.Key, "conflicts with clusters (line %d): move it into one of the clusters, or remove clusters", d.Places["clusters"].Line)
 		}
 	}
 	if d.Given("clusters") && len(c.Clusters) == 0 {
-		d.Fault("clusters", "is empty; wanted one cluster at the least, or its keys at the top of the file")
+		d.Fault("clusters", "empty list: want at least one cluster, or the keys of one cluster at the top level")
 	}
 }
 
 func (d *decoder) clusterName(c *Config, i int) {
 	path := fmt.Sprintf("clusters[%d].name", i)
 	if d.Missing(path) {
-		d.Fault(path, "is missing; wanted %s", wantName)
+		d.Fault(path, "missing: want %s", wantName)
 	}
 	if !d.Given(path) {
 		return
@@ -79,29 +79,29 @@ func (d *decoder) clusterName(c *Config, i int) {
 	for j, other := range c.Clusters[:i] {
 		if other.Name == c.Clusters[i].Name {
 			first := fmt.Sprintf("clusters[%d]", j)
-			d.Fault(path, "%q is the name of %s already (line %d); wanted a name of its own", other.Name, first, d.Places[first+".name"].Line)
+			d.Fault(path, "duplicate name %q, already used by %s (line %d): want a unique name", other.Name, first, d.Places[first+".name"].Line)
 			return
 		}
 	}
 }
 
-// cluster checks one cluster; names are those of the listeners before.
+// cluster checks one cluster; names are those of the earlier listeners.
 func (d *decoder) cluster(c located, names map[Name]string) {
 	d.bootstrapServers(c.path, c.Upstream.BootstrapServers)
 	d.listeners(strictyaml.Join(c.path, "listeners"), c.Listeners, names)
 	d.positive([]positive{
-		{strictyaml.Join(c.path, "upstream.metadata_refresh"), int64(c.Upstream.MetadataRefresh), wantDuration, "brokers would be asked without a pause"},
-		{strictyaml.Join(c.path, "tiering.status_ttl"), int64(c.Tiering.StatusTTL), wantDuration, "brokers would be asked again for every -6"},
-		{strictyaml.Join(c.path, "tiering.unknown_ttl"), int64(c.Tiering.UnknownTTL), wantDuration, "a lookup that is denied would be repeated for every -6"},
-		{strictyaml.Join(c.path, "tiering.max_topics"), int64(c.Tiering.MaxTopics), "a number of topics above zero", "no topic could be remembered"},
-		{strictyaml.Join(c.path, "tiering.max_tiered_partitions"), int64(c.Tiering.MaxTieredPartitions), "a number of partitions above zero", "no tiered offset could be known"},
-		{strictyaml.Join(c.path, "tiering.max_in_flight_segments"), int64(c.Tiering.MaxInFlightSegments), "a number of segments above zero", "no upload could be followed to its end"},
+		{strictyaml.Join(c.path, "upstream.metadata_refresh"), int64(c.Upstream.MetadataRefresh), wantDuration, "brokers are queried without a pause"},
+		{strictyaml.Join(c.path, "tiering.status_ttl"), int64(c.Tiering.StatusTTL), wantDuration, "brokers are queried for every -6 request"},
+		{strictyaml.Join(c.path, "tiering.unknown_ttl"), int64(c.Tiering.UnknownTTL), wantDuration, "a lookup that failed is repeated for every -6 request"},
+		{strictyaml.Join(c.path, "tiering.max_topics"), int64(c.Tiering.MaxTopics), "a positive number of topics", "no status is cached"},
+		{strictyaml.Join(c.path, "tiering.max_tiered_partitions"), int64(c.Tiering.MaxTieredPartitions), "a positive number of partitions", "no tiered offset is known"},
+		{strictyaml.Join(c.path, "tiering.max_in_flight_segments"), int64(c.Tiering.MaxInFlightSegments), "a positive number of segments", "no upload is recorded"},
 	})
 	d.security(c)
 	for i, topic := range c.Tiering.TieredTopics {
 		path := fmt.Sprintf("%s[%d]", strictyaml.Join(c.path, "tiering.tiered_topics"), i)
 		if d.Given(path) && codec.NeverTiered(string(topic)) {
-			d.Fault(path, "%q is an internal topic, which Kafka never tiers; wanted topics of your own", topic)
+			d.Fault(path, "invalid topic %q: Kafka never tiers its internal topics; remove it", topic)
 		}
 	}
 }
@@ -110,11 +110,11 @@ func (d *decoder) bootstrapServers(cluster string, servers []HostPort) {
 	upstream := strictyaml.Join(cluster, "upstream")
 	path := strictyaml.Join(upstream, "bootstrap_servers")
 	if d.Missing(upstream) || d.Given(upstream) && d.Missing(path) {
-		d.Fault(path, `is missing; wanted a list of host:port, such as ["kafka-0:9092", "kafka-1:9092"]`)
+		d.Fault(path, `missing: want a list of host:port, e.g. ["kafka-0:9092", "kafka-1:9092"]`)
 		return
 	}
 	if d.Given(path) && len(servers) == 0 {
-		d.Fault(path, "is empty; wanted one broker at the least, better three")
+		d.Fault(path, "empty list: want at least one broker, better three")
 	}
 	seen := map[string]string{}
 	for i, a := range servers {
@@ -124,24 +124,24 @@ func (d *decoder) bootstrapServers(cluster string, servers []HostPort) {
 		}
 		d.brokerAddress(item, a)
 		if first, ok := seen[addressKey(a)]; ok {
-			d.Fault(item, "%q is the same as %s; keep one of them", a, first)
+			d.Fault(item, "duplicate address %q, already given as %s: remove one of them", a, first)
 			continue
 		}
 		seen[addressKey(a)] = item
 	}
 }
 
-// brokerAddress refuses a broker address that names no place.
+// brokerAddress rejects a wildcard as the address of a broker.
 func (d *decoder) brokerAddress(path string, a HostPort) {
 	if isWildcard(a.Host) {
-		d.Fault(path, "%q is a wildcard, which nobody can connect to; wanted the broker's own host:port", a)
+		d.Fault(path, "invalid address %q: nobody can connect to a wildcard; want the host:port of the broker", a)
 	}
 }
 
-// present says whether the file has the key at all, right or wrong.
+// present reports whether the file has the key, valid or not.
 func (d *decoder) present(path string) bool { return !d.Missing(path) }
 
-// bind is a run of ports that the configuration wants to listen on.
+// bind is a range of ports to listen on.
 type bind struct {
 	path  string
 	ports PortRange
@@ -187,19 +187,19 @@ func (d *decoder) overlaps(binds []bind) {
 			if port > min(a.ports.Last, b.ports.Last) || !hostsOverlap(a.ports.Host, b.ports.Host) {
 				continue
 			}
-			if !d.Given(b.path) { // only admin.address is here without being in the file
-				d.Fault(a.path, "%q overlaps the default of %s, %q: both would listen on port %d; wanted ports of its own",
+			if !d.Given(b.path) { // only admin.address has a default
+				d.Fault(a.path, "conflict: %q overlaps the default of %s, %q, at port %d; want other ports",
 					a.text, b.path, b.text, port)
 				continue
 			}
-			d.Fault(b.path, "%q overlaps %s, %q (line %d): both would listen on port %d; wanted ports of its own",
+			d.Fault(b.path, "conflict: %q overlaps %s, %q (line %d), at port %d; want other ports",
 				b.text, a.path, a.text, d.Places[a.path].Line, port)
 			break
 		}
 	}
 }
 
-// loops refuses broker addresses that are the proxy's own: it would connect to itself.
+// loops rejects broker addresses that tiergate listens on: it would connect to itself.
 func (d *decoder) loops(c *Config, binds []bind) {
 	check := func(path string, broker HostPort) {
 		if !d.Given(path) {
@@ -207,7 +207,7 @@ func (d *decoder) loops(c *Config, binds []bind) {
 		}
 		for _, b := range binds {
 			if broker.Port >= b.ports.First && broker.Port <= b.ports.Last && serves(b.ports.Host, broker.Host) {
-				d.Fault(path, "%q is where %s listens (line %d): tiergate would connect to itself; wanted the address of a broker",
+				d.Fault(path, "invalid broker address %q: tiergate itself listens there (%s, line %d); want the address of a broker",
 					broker, b.path, d.Places[b.path].Line)
 				return
 			}
@@ -229,7 +229,7 @@ func (d *decoder) loops(c *Config, binds []bind) {
 	}
 }
 
-// hostKey brings the spellings of one host together.
+// hostKey is the same for all spellings of one host.
 func hostKey(host string) string {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap().String()
@@ -246,11 +246,11 @@ func isLoopback(host string) bool {
 	return hostKey(host) == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// hostsOverlap says whether listening on the same port of both hosts would fail. Names
-// other than localhost are not resolved: they are the same only if they are spelled so.
+// hostsOverlap reports whether listening on the same port of both hosts fails. Names other
+// than localhost are not resolved: they overlap only if they are equal.
 func hostsOverlap(a, b string) bool {
 	if isWildcard(a) || isWildcard(b) {
-		// "::" takes IPv4 as well; "0.0.0.0" leaves IPv6 alone.
+		// "::" includes IPv4; "0.0.0.0" does not include IPv6.
 		return isWildcard(a) && isWildcard(b) || !isV4Wildcard(a) && !isV4Wildcard(b) || !isV6(a) && !isV6(b)
 	}
 	return hostKey(a) == hostKey(b) ||
@@ -264,7 +264,7 @@ func isV6(host string) bool {
 
 func isV4Wildcard(host string) bool { return isWildcard(host) && !isV6(host) }
 
-// serves says whether a connection to the host dialled ends at a listener bound to host.
+// serves reports whether a connection to the host dialled reaches a listener on bound.
 func serves(bound, dialled string) bool {
 	if isWildcard(bound) {
 		return isLoopback(dialled)
@@ -272,58 +272,58 @@ func serves(bound, dialled string) bool {
 	return hostsOverlap(bound, dialled)
 }
 
-// minFrameLimit keeps a limit that lacks its unit (32 for 32MiB) from being taken for
-// bytes; ApiVersions and Metadata answers of a small cluster are below it.
+// minFrameLimit detects a limit without its unit (32 for 32MiB). The ApiVersions and Metadata
+// responses of a small cluster are smaller.
 const minFrameLimit = 64 << 10
 
-// positive is a number that must be above zero.
+// positive is a number that must be above zero. otherwise is the effect of a smaller one.
 type positive struct {
-	path   string
-	value  int64
-	wanted string
-	why    string
+	path      string
+	value     int64
+	wanted    string
+	otherwise string
 }
 
 func (d *decoder) positive(numbers []positive) {
 	for _, n := range numbers {
 		if d.Given(n.path) && n.value <= 0 {
-			d.Fault(n.path, "%q is not above zero: %s; wanted %s", d.texts[n.path], n.why, n.wanted)
+			d.Fault(n.path, "invalid value %q: want %s; otherwise %s", d.texts[n.path], n.wanted, n.otherwise)
 		}
 	}
 }
 
 func (d *decoder) limits(l Limits) {
 	d.positive([]positive{
-		{"limits.max_request_bytes", int64(l.MaxRequestBytes), wantSize, "no request would be let through"},
-		{"limits.max_response_bytes", int64(l.MaxResponseBytes), wantSize, "no response would be let through"},
-		{"limits.max_held_bytes", int64(l.MaxHeldBytes), wantSize, "no answer could be changed"},
-		{"limits.max_unauthenticated_bytes", int64(l.MaxUnauthenticatedBytes), wantSize, "no client could begin with ListOffsets"},
-		{"limits.max_buffered_bytes", int64(l.MaxBufferedBytes), wantSize, "no answer could be changed"},
-		{"limits.max_inflight", int64(l.MaxInflight), "a number of requests above zero", "no request would be read"},
-		{"limits.max_handshakes", int64(l.MaxHandshakes), "a number of handshakes above zero", "no client could speak TLS"},
-		{"limits.max_pending_connections", int64(l.MaxPendingConnections), "a number of connections above zero", "no client could speak TLS"},
-		{"limits.handshake_timeout", int64(l.HandshakeTimeout), wantDuration, "no handshake could end in time"},
-		{"limits.dial_timeout", int64(l.DialTimeout), wantDuration, "no broker could be reached in time"},
-		{"limits.remote_storage_timeout", int64(l.RemoteStorageTimeout), wantDuration, "every look-up would end as unknown"},
-		{"limits.first_request_timeout", int64(l.FirstRequestTimeout), wantDuration, "no client could send its first request in time"},
-		{"limits.progress_timeout", int64(l.ProgressTimeout), wantDuration, "no frame could be complete in time"},
-		{"limits.lookup_timeout", int64(l.LookupTimeout), wantDuration, "no broker could respond in time"},
-		{"limits.linger_timeout", int64(l.LingerTimeout), wantDuration, "a connection would be cut before its last answer"},
-		{"limits.drain_timeout", int64(l.DrainTimeout), wantDuration, "no exchange could end before the proxy stops (a second signal stops it at once)"},
+		{"limits.max_request_bytes", int64(l.MaxRequestBytes), wantPositiveSize, "every request is rejected"},
+		{"limits.max_response_bytes", int64(l.MaxResponseBytes), wantPositiveSize, "every response is rejected"},
+		{"limits.max_held_bytes", int64(l.MaxHeldBytes), wantPositiveSize, "no response can be changed"},
+		{"limits.max_unauthenticated_bytes", int64(l.MaxUnauthenticatedBytes), wantPositiveSize, "no client can send ListOffsets first"},
+		{"limits.max_buffered_bytes", int64(l.MaxBufferedBytes), wantPositiveSize, "no response can be changed"},
+		{"limits.max_inflight", int64(l.MaxInflight), "a positive number of requests", "no request is read"},
+		{"limits.max_handshakes", int64(l.MaxHandshakes), "a positive number of handshakes", "no client can use TLS"},
+		{"limits.max_pending_connections", int64(l.MaxPendingConnections), "a positive number of connections", "no client can use TLS"},
+		{"limits.handshake_timeout", int64(l.HandshakeTimeout), wantDuration, "every handshake times out"},
+		{"limits.dial_timeout", int64(l.DialTimeout), wantDuration, "every dial times out"},
+		{"limits.remote_storage_timeout", int64(l.RemoteStorageTimeout), wantDuration, "every lookup times out"},
+		{"limits.first_request_timeout", int64(l.FirstRequestTimeout), wantDuration, "every client times out"},
+		{"limits.progress_timeout", int64(l.ProgressTimeout), wantDuration, "every frame times out"},
+		{"limits.lookup_timeout", int64(l.LookupTimeout), wantDuration, "every lookup request times out"},
+		{"limits.linger_timeout", int64(l.LingerTimeout), wantDuration, "connections are closed before their last response"},
+		{"limits.drain_timeout", int64(l.DrainTimeout), wantDuration, "open exchanges are cut off at the stop (a second signal stops at once too)"},
 	})
 	for _, n := range []struct {
 		path  string
 		value int64
 		means string
 	}{
-		{"limits.max_pipes", int64(l.MaxPipes), "none, so that bytes are copied"},
-		{"limits.max_sessions", int64(l.MaxSessions), "no bound"},
-		{"limits.max_sessions_per_client", int64(l.MaxSessionsPerClient), "no bound"},
-		{"limits.accept_rate", int64(l.AcceptRate), "no bound"},
+		{"limits.max_pipes", int64(l.MaxPipes), "no pipes, bytes are copied"},
+		{"limits.max_sessions", int64(l.MaxSessions), "unlimited"},
+		{"limits.max_sessions_per_client", int64(l.MaxSessionsPerClient), "unlimited"},
+		{"limits.accept_rate", int64(l.AcceptRate), "unlimited"},
 		{"limits.idle_timeout", int64(l.IdleTimeout), "never"},
 	} {
 		if d.Given(n.path) && n.value < 0 {
-			d.Fault(n.path, "%q is below zero; wanted a number above it, or 0 for %s", d.texts[n.path], n.means)
+			d.Fault(n.path, "invalid value %q: want 0 (%s) or more", d.texts[n.path], n.means)
 		}
 	}
 	d.bufferLimit(l)
@@ -332,7 +332,7 @@ func (d *decoder) limits(l Limits) {
 	d.frameLimit("limits.max_held_bytes", l.MaxHeldBytes)
 }
 
-// bufferLimit refuses a bound for all connections that one frame of one would break.
+// bufferLimit rejects a bound for all connections that is below the bound for one frame.
 func (d *decoder) bufferLimit(l Limits) {
 	path := "limits.max_buffered_bytes"
 	if d.Faulty[path] || d.Faulty["limits.max_held_bytes"] || l.MaxBufferedBytes >= l.MaxHeldBytes {
@@ -341,17 +341,17 @@ func (d *decoder) bufferLimit(l Limits) {
 	if !d.Given(path) {
 		path = "limits.max_held_bytes"
 	}
-	d.Fault(path, "%q: max_buffered_bytes (%v) is less than max_held_bytes (%v), so that a frame could never be as large as allowed; "+
-		"wanted several times as much", d.texts[path], l.MaxBufferedBytes, l.MaxHeldBytes)
+	d.Fault(path, "invalid value %q: max_buffered_bytes (%v) is less than max_held_bytes (%v), which bounds a single frame; "+
+		"want several times max_held_bytes", d.texts[path], l.MaxBufferedBytes, l.MaxHeldBytes)
 }
 
 func (d *decoder) frameLimit(path string, size Size) {
 	switch {
 	case !d.Given(path):
 	case size < minFrameLimit:
-		d.Fault(path, "%q is less than 64KiB, which not even Metadata of a small cluster fits in; wanted %s", d.texts[path], wantSize)
+		d.Fault(path, "invalid size %q: too small for the Metadata response of a small cluster; want 64KiB or more: %s", d.texts[path], wantSize)
 	case size > maxFrameSize:
-		d.Fault(path, "%q is more than %d, the most that the size field of a Kafka frame can say; wanted that at the most",
+		d.Fault(path, "invalid size %q: want at most %d, the limit of the size field of a Kafka frame",
 			d.texts[path], maxFrameSize)
 	}
 }

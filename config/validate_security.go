@@ -11,8 +11,8 @@ import (
 	"tiergate/internal/strictyaml"
 )
 
-// security checks the blocks tls and sasl, with the files that they name: what could
-// not work is known before the first client comes.
+// security checks the blocks tls and sasl, and the files that they name, so that an error is
+// found before the first client connects.
 func (d *decoder) security(c located) {
 	if t := c.Upstream.TLS; t != nil {
 		d.upstreamTLS(strictyaml.Join(c.path, "upstream.tls"), t)
@@ -27,8 +27,8 @@ func (d *decoder) security(c located) {
 	}
 }
 
-// resolve lets a relative name begin in the folder of the configuration, wherever the
-// process was started.
+// resolve makes a relative file name relative to the folder of the configuration instead of
+// the working directory.
 func (d *decoder) resolve(f *File) {
 	if *f != "" && !filepath.IsAbs(string(*f)) {
 		*f = File(filepath.Join(d.folder, string(*f)))
@@ -40,10 +40,10 @@ func (d *decoder) listenerTLS(path string, t *ListenerTLS) {
 	d.resolve(&t.KeyFile)
 	d.resolve(&t.ClientCAFile)
 	if d.Missing(path + ".cert_file") {
-		d.Fault(path+".cert_file", "is missing; wanted %s", wantCertFile)
+		d.Fault(path+".cert_file", "missing: want %s", wantCertFile)
 	}
 	if d.Missing(path + ".key_file") {
-		d.Fault(path+".key_file", "is missing; wanted %s", wantKeyFile)
+		d.Fault(path+".key_file", "missing: want %s", wantKeyFile)
 	}
 	d.keyPair(path, t.CertFile, t.KeyFile)
 	d.authorities(path+".client_ca_file", t.ClientCAFile)
@@ -56,9 +56,9 @@ func (d *decoder) listenerTLS(path string, t *ListenerTLS) {
 	case t.ClientAuth == "":
 		t.ClientAuth = ClientAuthNone
 	case t.ClientAuth == ClientAuthNone && hasCAs:
-		d.Fault(path+".client_ca_file", "is of no use with client_auth: none; remove one of them")
+		d.Fault(path+".client_ca_file", "has no effect with client_auth none: remove one of them")
 	case t.ClientAuth != ClientAuthNone && !hasCAs:
-		d.Fault(path+".client_auth", "%q needs client_ca_file, the authorities that clients' certificates are checked with", t.ClientAuth)
+		d.Fault(path+".client_auth", "missing client_ca_file: %q needs the authorities that issue client certificates", t.ClientAuth)
 	}
 }
 
@@ -69,24 +69,24 @@ func (d *decoder) upstreamTLS(path string, t *UpstreamTLS) {
 	d.authorities(path+".ca_file", t.CAFile)
 	switch {
 	case d.present(path+".cert_file") && d.Missing(path+".key_file"):
-		d.Fault(path+".key_file", "is missing beside cert_file; wanted %s", wantKeyFile)
+		d.Fault(path+".key_file", "missing next to cert_file: want %s", wantKeyFile)
 	case d.present(path+".key_file") && d.Missing(path+".cert_file"):
-		d.Fault(path+".cert_file", "is missing beside key_file; wanted %s", wantCertFile)
+		d.Fault(path+".cert_file", "missing next to key_file: want %s", wantCertFile)
 	}
 	d.keyPair(path, t.CertFile, t.KeyFile)
 	if d.Given(path+".server_name") && isWildcard(string(t.ServerName)) {
-		d.Fault(path+".server_name", "%q is a wildcard; wanted the name in the brokers' certificates", t.ServerName)
+		d.Fault(path+".server_name", "invalid host %q: want the name in the certificates of the brokers", t.ServerName)
 	}
 	if t.InsecureSkipVerify {
 		for _, key := range []string{".ca_file", ".server_name"} {
 			if d.Given(path + key) {
-				d.Fault(path+key, "is of no use with insecure_skip_verify: true, which takes every certificate; remove one of them")
+				d.Fault(path+key, "has no effect with insecure_skip_verify, which accepts every certificate: remove one of them")
 			}
 		}
 	}
 }
 
-// keyPair reports what is wrong with a certificate or its key where that file is named.
+// keyPair reports an invalid certificate or key at the path that names the file.
 func (d *decoder) keyPair(path string, cert, key File) {
 	if !d.Given(path+".cert_file") || !d.Given(path+".key_file") {
 		return
@@ -115,10 +115,10 @@ func (d *decoder) authorities(path string, file File) {
 func (d *decoder) sasl(path string, s *SASL) {
 	d.resolve(&s.PasswordFile)
 	if d.Missing(path + ".mechanism") {
-		d.Fault(path+".mechanism", "is missing; wanted %s", s.Mechanism.wanted())
+		d.Fault(path+".mechanism", "missing: want %s", s.Mechanism.wanted())
 	}
 	if d.Missing(path + ".username") {
-		d.Fault(path+".username", "is missing; wanted %s", wantText)
+		d.Fault(path+".username", "missing: want %s", wantText)
 	}
 	file, env := path+".password_file", path+".password_env"
 	at := env
@@ -127,23 +127,23 @@ func (d *decoder) sasl(path string, s *SASL) {
 	}
 	switch {
 	case d.present(file) && d.present(env):
-		d.Fault(env, "stands beside password_file; wanted one of them")
+		d.Fault(env, "conflicts with password_file: remove one of them")
 	case !d.present(file) && !d.present(env):
-		d.Fault(path, "has no password; wanted password_file, or password_env with the name of an environment variable")
+		d.Fault(path, "missing password: want password_file, or password_env with the name of an environment variable")
 	case d.Given(at):
 		d.password(at, s)
 	}
 }
 
-// password reports a password that cannot be read, at the key that names its place. Neither
-// value is quoted: it may be the password itself.
+// password reports a password that cannot be read, at its key. The value is not quoted, since
+// it can be the password itself.
 func (d *decoder) password(at string, s *SASL) {
 	_, err := s.Password()
 	var fault *FileFault
 	switch {
 	case errors.As(err, &fault):
-		d.Fault(at, "names a file that %s; wanted %s", fault.Problem, wantSecret)
+		d.Fault(at, "the file %s: want %s", fault.Problem, wantSecret)
 	case err != nil:
-		d.Fault(at, "%v; wanted %s", err, wantEnv)
+		d.Fault(at, "%v: want %s", err, wantEnv)
 	}
 }

@@ -86,7 +86,7 @@ func TestFaultsOfAScenarioAreAllPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, errs := command(t, "run", file)
-	want := file + `:3:20: phases[0].durtion: is not known; did you mean "duration"?` + "\n" +
+	want := file + `:3:20: phases[0].durtion: unknown key: did you mean "duration"?` + "\n" +
 		file + `:3:52: phases[0].workloads[0].kind: "prod" is not known; wanted one of produce, consume, produce-consume, catch-up, group-churn, connections, admin, pending-upload, tiering-changes` + "\n" +
 		"tiergate-loadtest: 2 faults in " + file + "\n"
 	if code != exitFault || errs != want {

@@ -253,7 +253,7 @@ func TestCertificateBecomesFIFO(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the warning", func() bool {
-		return len(s.lines(`a.pem\" cannot be read: is a pipe, a socket or a device; wanted a file`)) == 1
+		return len(s.lines(`a.pem\" cannot be read: is a pipe, a socket or a device; want a regular file`)) == 1
 	})
 	s.wantServed(t)
 	s.wantEnd(t)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: the tiergate authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strictyaml is what the readers of configuration files and of scenarios share:
-// the faults of a file with their places, keys that are known, misspelt or given twice.
+// Package strictyaml is shared by the parsers of configuration files and of scenarios: the
+// faults of a file with their positions, and known, misspelt and duplicate keys.
 package strictyaml
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Fault is one thing wrong in a file.
+// Fault is one error in a file.
 type Fault struct {
-	// Line and Column say where, both from 1; 0 if it is the file as a whole.
+	// Line and Column are the position, both from 1; 0 for the file as a whole.
 	Line, Column int
 	// Field is the path of the key, such as listeners[0].nodes; empty for the file.
 	Field string
-	// Problem names the value and the wanted form.
+	// Problem names the value that was found and the accepted form.
 	Problem string
 }
 
-// Error is every fault of one file, sorted by place; at least one.
+// Error is every fault of one file, sorted by position; at least one.
 type Error struct {
 	// File is the name that the caller gave it.
 	File   string
@@ -57,7 +57,7 @@ func (e *Error) Error() string {
 // Place is a line and a column, both from 1; 0 for the file as a whole.
 type Place struct{ Line, Column int }
 
-// PlaceOf returns where a node begins.
+// PlaceOf returns the position of a node.
 func PlaceOf(n ast.Node) Place {
 	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
 		n = m.Values[0].Key // the mapping's own token is its first colon
@@ -65,7 +65,7 @@ func PlaceOf(n ast.Node) Place {
 	return TokenPlace(n.GetToken())
 }
 
-// TokenPlace returns where a token begins.
+// TokenPlace returns the position of a token.
 func TokenPlace(t *token.Token) Place {
 	if t == nil || t.Position == nil {
 		return Place{}
@@ -73,23 +73,23 @@ func TokenPlace(t *token.Token) Place {
 	return Place{t.Position.Line, t.Position.Column}
 }
 
-// Findings are the faults of a file, and what of it was read. A reader notes every fault on
-// the way instead of stopping at the first, as yaml.Unmarshal would.
+// Findings are the faults of a file, and its paths. All faults are collected; yaml.Unmarshal
+// would stop at the first.
 type Findings struct {
 	faults []Fault
-	// Places is where each path that the file names stands.
+	// Places is the position of each path in the file.
 	Places map[string]Place
-	// Faulty holds paths whose value cannot be used: already reported, so nothing that
-	// follows from them is reported again.
+	// Faulty are the paths of invalid values. They are reported already, and faults that
+	// follow from them are not reported.
 	Faulty map[string]bool
 }
 
-// NewFindings returns those of a file that is not read yet.
+// NewFindings returns the findings of a file that is not parsed yet.
 func NewFindings() Findings {
 	return Findings{Places: map[string]Place{}, Faulty: map[string]bool{}}
 }
 
-// Err returns all faults of a file by that name; nil when there are none.
+// Err returns all faults as an *Error of the named file; nil if there are none.
 func (f *Findings) Err(file string) error {
 	if len(f.faults) == 0 {
 		return nil
@@ -100,7 +100,7 @@ func (f *Findings) Err(file string) error {
 	return &Error{File: file, Faults: f.faults}
 }
 
-// Fault reports a problem at the path, or at the nearest parent that the file names.
+// Fault reports a problem at the path, or at its nearest parent in the file.
 func (f *Findings) Fault(path, format string, args ...any) {
 	f.Faulty[path] = true
 	at, parent := Place{}, path
@@ -116,22 +116,22 @@ func (f *Findings) Fault(path, format string, args ...any) {
 	f.FaultAt(at, path, format, args...)
 }
 
-// FaultAt reports a problem at a place.
+// FaultAt reports a problem at a position.
 func (f *Findings) FaultAt(at Place, path, format string, args ...any) {
 	f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Field: path, Problem: fmt.Sprintf(format, args...)})
 }
 
-// MoveLast gives the fault that was reported last another path.
+// MoveLast changes the path of the last reported fault.
 func (f *Findings) MoveLast(path string) { f.faults[len(f.faults)-1].Field = path }
 
-// Given says whether the file has a usable value at the path.
+// Given reports whether the file has a valid value at the path.
 func (f *Findings) Given(path string) bool {
 	_, ok := f.Places[path]
 	return ok && !f.Faulty[path]
 }
 
-// Missing says whether the file has nothing at the path and nothing was reported that
-// explains why.
+// Missing reports whether the file has nothing at the path, and no reported fault explains
+// that.
 func (f *Findings) Missing(path string) bool {
 	_, ok := f.Places[path]
 	return !ok && !f.Faulty[path]
@@ -151,12 +151,12 @@ func (f *Findings) Entries(path string, m *ast.MappingNode, pathOf func(path, ke
 		at := PlaceOf(v.Key)
 		key, ok := v.Key.(ast.ScalarNode)
 		if _, isMerge := v.Key.(*ast.MergeKeyNode); !ok || isMerge || v.Key.GetToken() == nil {
-			f.FaultAt(at, path, "has a key that is no plain text")
+			f.FaultAt(at, path, "invalid key: want plain text")
 			continue
 		}
 		name := key.GetToken().Value
 		if i := slices.IndexFunc(list, func(e Entry) bool { return e.Key == name }); i >= 0 {
-			f.FaultAt(at, pathOf(path, name), "is given twice, first on line %d; keep one of them", list[i].At.Line)
+			f.FaultAt(at, pathOf(path, name), "duplicate key, first on line %d: remove one of them", list[i].At.Line)
 			continue
 		}
 		list = append(list, Entry{Key: name, At: at, Value: v.Value})
@@ -164,8 +164,8 @@ func (f *Findings) Entries(path string, m *ast.MappingNode, pathOf func(path, ke
 	return list
 }
 
-// Misspelt reports a key that is not known if it is close to one that is. That one does not
-// count as missing then.
+// Misspelt reports an unknown key if it is close to a known one, which does not count as
+// missing then.
 func (f *Findings) Misspelt(path string, e Entry, known []string) bool {
 	meant := Nearest(e.Key, known)
 	if meant == "" {
@@ -174,7 +174,7 @@ func (f *Findings) Misspelt(path string, e Entry, known []string) bool {
 	if f.Missing(Join(path, meant)) {
 		f.Faulty[Join(path, meant)] = true
 	}
-	f.FaultAt(e.At, Join(path, e.Key), "is not known; did you mean %q?", meant)
+	f.FaultAt(e.At, Join(path, e.Key), "unknown key: did you mean %q?", meant)
 	return true
 }
 
@@ -212,7 +212,7 @@ func Join(path, key string) string {
 	return path + "." + key
 }
 
-// Nearest returns the known key that text most likely misspells, or "".
+// Nearest returns the known key that text most likely stands for, or "".
 func Nearest(text string, known []string) string {
 	best, least := "", max(len(text)/3, 1)+1
 	for _, k := range known {
@@ -223,7 +223,7 @@ func Nearest(text string, known []string) string {
 	return best
 }
 
-// editDistance is the number of bytes to insert, drop or replace to get from a to b.
+// editDistance is the number of bytes to insert, delete or replace to get from a to b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -37,9 +37,9 @@ phases:
 		`s.yaml: name: wanted letters, digits, ".", "_" and "-", from 1 to 60`,
 		"s.yaml: targets: wanted at least one target",
 		"s.yaml: phases: wanted at least one phase")
-	f("misspelt", strings.Replace(ok, "workloads", "worklods", 1), `s.yaml:5:5: phases[0].worklods: is not known; did you mean "workloads"?`)
+	f("misspelt", strings.Replace(ok, "workloads", "worklods", 1), `s.yaml:5:5: phases[0].worklods: unknown key: did you mean "workloads"?`)
 	f("unknown", "nonsense: 1\n"+ok, "s.yaml:1:1: nonsense: is not known; wanted one of name, about, clusters, topics, targets, phases, bounds")
-	f("twice", ok+"name: b\n", "s.yaml:6:1: name: is given twice, first on line 1; keep one of them")
+	f("twice", ok+"name: b\n", "s.yaml:6:1: name: duplicate key, first on line 1: remove one of them")
 	f("wrong types", `name: a
 targets: direct
 phases:

@@ -158,14 +158,14 @@ func TestRotation(t *testing.T) {
 		b.poll()
 	}
 	b.logged(`level=WARN msg="TLS files have changed and cannot be used; what was read before stays in use" for="listener \"clients\"" ` +
-		`error="\"tls.crt\" is no PEM file; wanted one that begins with -----BEGIN CERTIFICATE-----"`)
+		`error="\"tls.crt\" is not a PEM file; want one that begins with -----BEGIN CERTIFICATE-----"`)
 	if err := os.Remove(filepath.Join(b.dir, "tls.key")); err != nil {
 		t.Fatal(err)
 	}
 	b.poll()
 	b.poll()
 	b.logged(`level=WARN msg="TLS files have changed and cannot be used; what was read before stays in use" for="listener \"clients\"" ` +
-		`error="\"tls.crt\" is no PEM file; wanted one that begins with -----BEGIN CERTIFICATE-----"`)
+		`error="\"tls.crt\" is not a PEM file; want one that begins with -----BEGIN CERTIFICATE-----"`)
 	if b.shown() != "two" {
 		t.Errorf("clients are shown %s, want two", b.shown())
 	}
@@ -227,7 +227,7 @@ func TestReload(t *testing.T) {
 	b.write("tls.key", issue(t, ca, "other", 20).KeyPEM)
 	b.Reload()
 	b.logged(`level=WARN msg="TLS files have changed and cannot be used; what was read before stays in use" for="listener \"clients\"" ` +
-		`error="\"tls.key\" is not the key of the certificate in \"tls.crt\""`)
+		`error="\"tls.key\" is not the key of the certificate in \"tls.crt\"; want the matching key"`)
 	b.poll()
 	b.logged()
 	b.wantReloads(1, 1)
