@@ -66,7 +66,7 @@ func roomsToRewrite() []string {
 		"internal/testkit/sim",
 		"loadtest/bench",
 		"loadtest/bench/cmd/proxybench",
-		"loadtest/demo",
+
 		"loadtest/fault",
 		"loadtest/follower",
 		"loadtest/kafka",

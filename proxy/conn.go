@@ -164,50 +164,52 @@ func (c *conn) read(p []byte) (int, error) {
 }
 
 // readRaw reads from the socket.
-func (c *conn) readRaw(p []byte) (n int, err error) {
+func (c *conn) readRaw(p []byte) (int, error) {
 	for {
 		c.calls().reads++
-		n, err = c.sys().receive(c.fd, p)
-		switch {
-		case err == nil && n == 0:
-			return 0, errPeerClosed
-		case err == nil:
+		n, err := c.sys().receive(c.fd, p)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n, err = c.received("read", n, err); n > 0 {
 			c.calls().bytes += uint64(n)
 			if n < len(p) && !c.hungUp {
 				c.readable = false
 			}
-			return n, nil
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			c.readable = false
-			return 0, nil
-		default:
-			return 0, fmt.Errorf("read: %w", err)
 		}
+		return n, err
 	}
 }
 
 // peek shows the next bytes of a plaintext connection, and leaves them for a read or a splice.
 // The results are those of read.
-func (c *conn) peek(p []byte) (n int, err error) {
+func (c *conn) peek(p []byte) (int, error) {
 	for {
 		c.calls().reads++
-		n, err = c.sys().peek(c.fd, p)
-		switch {
-		case err == nil && n == 0:
-			c.ended = true
-			return 0, errPeerClosed
-		case err == nil:
-			return n, nil
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			c.readable = false
-			return 0, nil
-		default:
-			// The kernel reports a failure once: a read would take it for an ordinary end.
-			c.ended = true
-			return 0, fmt.Errorf("read: %w", err)
+		n, err := c.sys().peek(c.fd, p)
+		if errors.Is(err, unix.EINTR) {
+			continue
 		}
+		n, err = c.received("read", n, err)
+		// The kernel reports a failure once: a later read would mistake it for an ordinary end.
+		c.ended = err != nil
+		return n, err
+	}
+}
+
+// received turns the result of a system call that takes bytes from the socket into that of
+// read. call names it in errors.
+func (c *conn) received(call string, n int, err error) (int, error) {
+	switch {
+	case err == nil && n == 0:
+		return 0, errPeerClosed
+	case err == nil:
+		return n, nil
+	case errors.Is(err, unix.EAGAIN):
+		c.readable = false
+		return 0, nil
+	default:
+		return 0, fmt.Errorf("%s: %w", call, err)
 	}
 }
 

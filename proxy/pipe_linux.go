@@ -5,7 +5,6 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 )
@@ -180,22 +179,14 @@ func (c *conn) spliceTo(p *pipe, limit int) (int, error) {
 	for {
 		c.calls().splices++
 		n, err := c.sys().splice(c.fd, p.write, limit)
-		switch {
-		case err == nil && n == 0:
-			c.ended = true
-			return 0, errPeerClosed
-		case err == nil:
-			p.filled += n
-			c.calls().bytes += uint64(n)
-			return n, nil
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			c.readable = false
-			return 0, nil
-		default:
-			c.ended = true
-			return 0, fmt.Errorf("splice: %w", err)
+		if errors.Is(err, unix.EINTR) {
+			continue
 		}
+		n, err = c.received("splice", n, err)
+		c.ended = err != nil
+		p.filled += n
+		c.calls().bytes += uint64(n)
+		return n, err
 	}
 }
 

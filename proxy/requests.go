@@ -81,9 +81,9 @@ func (s requests) open(head []byte) (part, error) {
 
 // produce reports whether a Produce request is entered in the exchanges: with acks 0 it gets
 // no response. In a version that is newer than known, acks may stand elsewhere or mean
-// something else, so the guess is taken for probable only: what a wrong guess would make
-// of it, a session that is closed or never ends, is worse than what waiting for the next
-// response to tell costs.
+// something else, so the guess only counts as probable, until the next response shows
+// whether it was right. A wrong guess that is relied on closes the session, or keeps it open
+// for ever.
 func (s requests) produce(e *exchange, head []byte) (answered bool, err error) {
 	acks, err := codec.ProduceAcks(head)
 	if errors.Is(err, codec.ErrShort) {

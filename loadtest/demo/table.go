@@ -44,7 +44,7 @@ func (o listed) String() string {
 	return strconv.FormatInt(o.offset, 10)
 }
 
-// row is one partition: what clients are told, and the truth.
+// row is one partition: the offsets that clients receive, and the true ones.
 type row struct {
 	at                       position
 	state                    string
